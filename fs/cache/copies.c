@@ -337,21 +337,30 @@ void fs_copies_tell(struct fs_copies *cs, int code)
 }
 
 /*
- * Pages whose writing fails are dropped, and would be read as zeros: so nobody
- * reads a copy but who has seen it written, until all of it is on storage.
+ * Under the lock, which is let go meanwhile.  Pages whose writing fails are dropped,
+ * and would be read as zeros: so nobody reads a copy but who has seen it written,
+ * until all of it is on storage.
  */
-static bool is_stored(const struct fs_copy *c)
+static void store(struct fs_copy *c)
 {
-	if (c->of->in.memory || !fdatasync(c->fd))
-		return true;
-	fs_copies_tell(c->of, errno);
-	return false;
+	struct fs_copies *cs = c->of;
+	int ret;
+
+	c->syncing = true;
+	pthread_mutex_unlock(&cs->lock);
+	ret = cs->in.memory || !fdatasync(c->fd) ? 0 : errno;
+	if (ret)
+		fs_copies_tell(cs, ret);
+	pthread_mutex_lock(&cs->lock);
+	c->syncing = false;
+	c->safe = !ret;
+	c->bad = ret;
+	say(cs);
 }
 
 void fs_copy_close(struct fs_copies *cs, const struct fs_copy_open *o)
 {
 	struct fs_copy *c = o->copy;
-	bool stored;
 
 	if (!cs)
 		return;
@@ -359,14 +368,8 @@ void fs_copy_close(struct fs_copies *cs, const struct fs_copy_open *o)
 	if (!c)
 		return;
 	pthread_mutex_lock(&cs->lock);
-	if (c->users == 1 && !c->left && !c->bad && !c->safe && !c->stale) {
-		pthread_mutex_unlock(&cs->lock);
-		stored = is_stored(c);
-		pthread_mutex_lock(&cs->lock);
-		c->safe = stored;
-		c->bad = !stored;
-		say(cs);
-	}
+	if (c->users == 1 && !c->left && !c->bad && !c->safe && !c->stale)
+		store(c);
 	unuse(c);
 	pthread_mutex_unlock(&cs->lock);
 }

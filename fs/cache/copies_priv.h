@@ -39,6 +39,7 @@ struct fs_copy {
 	bool changed; /* the shards are others by now */
 	bool stale; /* the same, or they were touched */
 	bool bad; /* nothing more is written to it */
+	bool syncing; /* it is being written to storage, which may lose pages */
 	bool safe; /* it is whole, and on storage */
 	int fd; /* -1: nothing was written yet */
 	char *map; /* of it, while it is open; NULL: not yet */

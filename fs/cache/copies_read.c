@@ -101,6 +101,12 @@ static bool is_wanted(struct fs_copy_block *k, uint64_t at, uint64_t len,
 	return k->missed >= (on ? LEAST : all);
 }
 
+/* Under the lock: who has it open while the shards were touched reads these. */
+static bool is_read(const struct fs_copy *c)
+{
+	return !c->bad && !c->syncing && (!c->stale || c->changed);
+}
+
 /* Whether block @b is there, or else is to be filled, which begins. */
 static int begin(struct fs_copy *c, uint32_t b, uint64_t at, uint64_t len,
 		 bool *fill)
@@ -115,7 +121,7 @@ static int begin(struct fs_copy *c, uint32_t b, uint64_t at, uint64_t len,
 		is_wanted(k, at, len, block_len(c, b));
 	if (*fill)
 		k->state = FILLING;
-	else if (!ret && (k->state == ABSENT || (c->stale && !c->changed)))
+	else if (!ret && (k->state == ABSENT || !is_read(c)))
 		ret = -ENODATA;
 	pthread_mutex_unlock(&c->of->lock);
 	return ret;
@@ -180,12 +186,6 @@ static int read_part(struct fs_copy *c, const struct part *p,
 		return 0;
 	}
 	return ck_view_read(p->v, p->nr, p->buf, p->len, off, err);
-}
-
-/* Under the lock: who has it open while the shards were touched reads these. */
-static bool is_read(const struct fs_copy *c)
-{
-	return !c->bad && (!c->stale || c->changed);
 }
 
 /* Under the lock: whether all of it is there, once nobody fills any of it. */

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define SIZE CK_COPY_SIZE
@@ -465,6 +466,41 @@ Test(copies, cannot_be_read)
 	cr_assert_eq(each_nameless(close_it), 1);
 	for (unsigned i = 0; i < 2; i++)
 		cr_assert_eq(cost(0), SIZE);
+}
+
+/* In place of libc's, for all of this program. */
+static int (*on_sync)(int fd);
+
+int fdatasync(int fd)
+{
+	return on_sync ? on_sync(fd) : (int)syscall(SYS_fdatasync, fd);
+}
+
+static struct fs_copy_open meanwhile;
+
+/* As a kernel does whose storage fails: what was written and not yet read is gone. */
+static int lose_pages(int fd)
+{
+	on_sync = NULL;
+	cr_assert(!copykit_open(&k, 0, 0, &meanwhile));
+	cr_assert(!ftruncate(fd, 0) && !ftruncate(fd, (off_t)SIZE));
+	cr_assert(!copykit_read_all(&k, 0, &meanwhile, MIB, 0, &right) &&
+		  right);
+	cr_assert_null(fs_copy_at(meanwhile.copy, k.v, MIB, 0));
+	errno = EIO;
+	return -1;
+}
+
+Test(copies, cannot_be_stored)
+{
+	on_sync = lose_pages;
+	cost(0);
+	cr_assert_null(on_sync);
+	cr_assert(!copykit_read_all(&k, 0, &meanwhile, MIB, 0, &right) &&
+		  right);
+	copykit_close(&k, &meanwhile);
+	cr_assert_eq(whole(), 0);
+	cr_assert(copykit_keep(&k, 0, MIB));
 }
 
 /* Where the kernel passes nothing, copies in memory would be read twice. */
