@@ -145,38 +145,43 @@ static int close_replace(struct fs *fs, struct fs_file *f, struct ck_err *err)
 	return ret;
 }
 
-/* What a close and an fsync have in common, and then what @finish does. */
+/*
+ * A close, or an fsync: of a file that is open for writing.  What else is open is
+ * closed, too, where the kernel does not know that nobody wants to hear of it.
+ */
 static void finish(fuse_req_t req, uint64_t ino,
-		   const struct fuse_file_info *fi,
-		   int (*done)(struct ck_ckpt *ck, struct ck_edit *e,
-			       struct ck_err *err))
+		   const struct fuse_file_info *fi, bool close)
 {
+	struct fs *fs = fs_of(req);
 	struct ck_err err = { 0 };
 	fs_auto_ref r = { 0 };
-	int ret = fs_find(fs_of(req), ino, false, &r, &err);
+	int ret = fs_find(fs, ino, false, &r, &err);
+	struct fs_file *f =
+		!ret && r.node.kind == FS_FILE ? fs_file_of(fi) : NULL;
 
-	if (!ret && r.node.kind == FS_FILE && fs_file_of(fi)->edit) {
-		ret = close_replace(fs_of(req), fs_file_of(fi), &err);
-		if (!ret)
-			ret = done(r.mounted->ck, fs_file_of(fi)->edit, &err);
+	if (f && f->edit) {
+		if (close && f->shown)
+			fs_inval_flushed(fs->inval, f->shown, &f->flushed);
+		ret = close_replace(fs, f, &err);
+		if (!ret && close)
+			ret = ck_ckpt_flush_checksums(r.mounted->ck, f->edit,
+						      &err);
+		else if (!ret)
+			ret = ck_ckpt_sync(r.mounted->ck, f->edit, &err);
 	}
 	settle(req, ret, &err);
 }
 
 static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct fs_file *f = fs_file_of(fi);
-
-	if (f->edit && f->shown)
-		fs_inval_flushed(fs_of(req)->inval, f->shown, &f->flushed);
-	finish(req, ino, fi, ck_ckpt_flush_checksums);
+	finish(req, ino, fi, true);
 }
 
 static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
 		     struct fuse_file_info *fi)
 {
 	(void)datasync;
-	finish(req, ino, fi, ck_ckpt_sync);
+	finish(req, ino, fi, false);
 }
 
 static void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
