@@ -172,6 +172,15 @@ static inline const char *ck_catalog_str(const struct ck_catalog *img,
 	return img->strs + ref + sizeof(n);
 }
 
+/* The replica after @at in the ring of @cell; CK_NONE: it was the last. */
+static inline uint32_t ck_ring_next(const struct ck_catalog *img, uint32_t cell,
+				    uint32_t at)
+{
+	uint32_t next = img->chunks[at].next;
+
+	return next == cell ? CK_NONE : next;
+}
+
 /* The file that source @src is, or lies in; CK_NONE: it is in the index. */
 static inline uint32_t ck_catalog_file_of(const struct ck_catalog *img,
 					  uint32_t src)

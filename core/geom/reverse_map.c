@@ -197,13 +197,11 @@ static void take_ring(const struct ck_reverse_map *sp,
 		      const struct ck_tensor *t, const struct ck_cursor *cur,
 		      const struct ck_seg *seg)
 {
-	const struct ck_chunk *chunks = sp->img->chunks;
-	uint32_t c = chunks[seg->chunk].next, left = t->nr_all;
+	uint32_t c = seg->chunk;
 	struct ck_cursor alt;
 	struct ck_seg part;
 
-	for (; c != CK_NONE && c != seg->chunk && left; c = chunks[c].next) {
-		left--;
+	while ((c = ck_ring_next(sp->img, seg->chunk, c)) != CK_NONE) {
 		if (!from_file(sp, c))
 			continue;
 		ck_cursor_init_alt(&alt, cur, seg, c);

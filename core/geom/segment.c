@@ -194,21 +194,19 @@ static void make_from(struct ck_cursor *cur, uint32_t chunk,
 void ck_segment_make(struct ck_cursor *cur, const struct ck_box *sub,
 		     struct ck_seg *seg)
 {
-	uint32_t chunk = cur->only == CK_NONE ? cur->cell : cur->only;
-	uint32_t tries = cur->only == CK_NONE ? cur->t->nr_all : 0;
+	uint32_t chunk = cur->cell;
 
-	make_from(cur, chunk, sub, seg);
-	if (seg->kind != CK_SEG_ERROR)
+	if (cur->only != CK_NONE) {
+		make_from(cur, cur->only, sub, seg);
 		return;
-	while (tries-- > 0) {
-		chunk = cur->img->chunks[chunk].next;
-		if (chunk == CK_NONE || chunk == cur->cell)
-			break;
+	}
+	for (; chunk != CK_NONE;
+	     chunk = ck_ring_next(cur->img, cur->cell, chunk)) {
 		make_from(cur, chunk, sub, seg);
 		if (seg->kind != CK_SEG_ERROR)
 			return;
 	}
-	if (seg->chunk != cur->cell && cur->only == CK_NONE)
+	if (seg->chunk != cur->cell)
 		make_from(cur, cur->cell, sub, seg);
 }
 

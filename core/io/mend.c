@@ -20,19 +20,17 @@
 #define GAP 64 /* bytes between what differs that are written with it */
 
 struct mend {
+	struct ck_ring_walk w; /* a: what counts; b: another member */
 	const struct ck_mend *in;
-	struct ck_reader *r;
-	struct ck_walk a, b; /* what counts; another member */
-	struct ck_cursor cur;
 	unsigned char *mask;
-	uint64_t pos; /* of the piece in the tensor */
-	struct ck_err why; /* of the segment, where it is not known */
 	uint32_t has_a, has_b; /* whose bytes of the segment are there */
 };
 
-static const struct ck_chunk *chunks(const struct mend *m)
+/* The member after @at of the ring that @seg is of. */
+static uint32_t next(const struct mend *m, const struct ck_seg *seg,
+		     uint32_t at)
 {
-	return m->r->in.img->chunks;
+	return ck_ring_next(m->w.a.r->in.img, seg->chunk, at);
 }
 
 /* The elements of @seg as @chunk has them; *has is whose are there. */
@@ -57,8 +55,8 @@ static bool mark(struct mend *m, const struct ck_seg *seg)
 	bool any = false;
 
 	for (ck_runs_init(&it, seg); !it.done; ck_runs_step(&it)) {
-		const unsigned char *x = m->a.buf + it.dst;
-		const unsigned char *y = m->b.buf + it.dst;
+		const unsigned char *x = m->w.a.buf + it.dst;
+		const unsigned char *y = m->w.b.buf + it.dst;
 
 		if (!memcmp(x, y, seg->run))
 			continue;
@@ -73,22 +71,21 @@ static bool mark(struct mend *m, const struct ck_seg *seg)
 static int choose(struct mend *m, const struct ck_seg *seg, uint64_t at,
 		  uint64_t len, unsigned *nr, bool *agree, struct ck_err *err)
 {
-	uint32_t left = m->r->in.img->tensors[m->a.t].nr_all;
-	uint32_t c = seg->chunk;
+	const uint32_t t = m->w.a.t;
 	int ret = 0;
 
 	*nr = 0;
 	*agree = true;
-	do {
-		if (m->in->counts(m->in->ctx, m->a.t, c, m->pos + at, len)) {
-			ret = *nr ? load(&m->b, &m->has_b, seg, c, err) :
-				    load(&m->a, &m->has_a, seg, c, err);
-			if (!ret && (*nr)++)
-				*agree = *agree && !memcmp(m->a.buf + at,
-							   m->b.buf + at, len);
-		}
-		c = chunks(m)[c].next;
-	} while (!ret && c != CK_NONE && c != seg->chunk && left--);
+	for (uint32_t c = seg->chunk; !ret && c != CK_NONE;
+	     c = next(m, seg, c)) {
+		if (!m->in->counts(m->in->ctx, t, c, m->w.pos + at, len))
+			continue;
+		ret = *nr ? load(&m->w.b, &m->has_b, seg, c, err) :
+			    load(&m->w.a, &m->has_a, seg, c, err);
+		if (!ret && (*nr)++)
+			*agree = *agree &&
+				 !memcmp(m->w.a.buf + at, m->w.b.buf + at, len);
+	}
 	return ret;
 }
 
@@ -102,10 +99,10 @@ static int stretch(struct mend *m, const struct ck_seg *seg, uint64_t at,
 	if (ret)
 		return ret;
 	if (!nr || !agree)
-		m->in->undecided(m->in->ctx, m->a.t, m->pos + at, len, nr);
+		m->in->undecided(m->in->ctx, m->w.a.t, m->w.pos + at, len, nr);
 	else if (m->in->put)
-		ret = m->in->put(m->in->ctx, m->a.t, m->a.buf + at, len,
-				 m->pos + at, err);
+		ret = m->in->put(m->in->ctx, m->w.a.t, m->w.a.buf + at, len,
+				 m->w.pos + at, err);
 	return ret;
 }
 
@@ -127,8 +124,8 @@ static int each_stretch(struct mend *m, const struct ck_seg *seg, uint64_t at,
 		for (i = end = from + 1; i < seg->run && i < end + GAP; i++)
 			if (mask[i])
 				end = i + 1;
-		from -= CK_MIN(from, (m->pos + at + from) % elem);
-		end += elem - 1 - (m->pos + at + end + elem - 1) % elem;
+		from -= CK_MIN(from, (m->w.pos + at + from) % elem);
+		end += elem - 1 - (m->w.pos + at + end + elem - 1) % elem;
 		end = CK_MIN(end, seg->run);
 		i = end;
 		ret = stretch(m, seg, at + from, end - from, err);
@@ -136,28 +133,25 @@ static int each_stretch(struct mend *m, const struct ck_seg *seg, uint64_t at,
 	return ret;
 }
 
-static int mend_seg(struct mend *m, const struct ck_seg *seg,
+static int mend_seg(struct ck_ring_walk *w, const struct ck_seg *seg,
 		    struct ck_err *err)
 {
-	uint32_t left = m->r->in.img->tensors[m->a.t].nr_all;
-	uint32_t c = chunks(m)[seg->chunk].next;
+	struct mend *m = (struct mend *)w;
+	uint32_t c = seg->chunk;
 	struct ck_runs it;
 	bool any = false;
 	int ret;
 
-	if (c == CK_NONE || c == seg->chunk)
-		return 0;
 	if (seg->kind == CK_SEG_UNRESOLVED)
-		return ck_fail_as(err, &m->why);
+		return ck_fail_as(err, &w->why);
 	if (seg->kind != CK_SEG_COPY)
 		return 0;
 	m->has_a = m->has_b = CK_NONE;
 	for (ck_runs_init(&it, seg); !it.done; ck_runs_step(&it))
 		memset(m->mask + it.dst, 0, seg->run);
-	ret = load(&m->a, &m->has_a, seg, seg->chunk, err);
-	for (; !ret && c != CK_NONE && c != seg->chunk && left--;
-	     c = chunks(m)[c].next) {
-		ret = load(&m->b, &m->has_b, seg, c, err);
+	ret = load(&w->a, &m->has_a, seg, c, err);
+	while (!ret && (c = next(m, seg, c)) != CK_NONE) {
+		ret = load(&w->b, &m->has_b, seg, c, err);
 		if (!ret && mark(m, seg))
 			any = true;
 	}
@@ -171,30 +165,9 @@ static int mend_seg(struct mend *m, const struct ck_seg *seg,
 int ck_reader_mend(struct ck_reader *r, uint32_t t, const struct ck_mend *mend,
 		   struct ck_err *err)
 {
-	const struct ck_tensor *ten = &r->in.img->tensors[t];
-	uint64_t room = CK_MIN(PIECE, ten->size);
-	ck_auto_free unsigned char *buf = NULL;
-	struct mend m = { .in = mend, .r = r };
-	struct ck_seg seg;
-	int ret = 0;
+	ck_auto_free unsigned char *mask = malloc(PIECE);
+	struct mend m = { .in = mend, .mask = mask };
 
-	if (ten->nr_all == ten->nr || !ten->size)
-		return 0;
-	buf = malloc(3 * room);
-	m.a = (struct ck_walk){ .r = r, .t = t, .cur = &m.cur, .buf = buf };
-	m.a.s = ck_scratch_mine();
-	if (!buf || !m.a.s)
-		return ck_no_memory(err);
-	m.b = m.a;
-	m.b.buf = buf + room;
-	m.mask = buf + 2 * room;
-	for (; !ret && m.pos < ten->size; m.pos += m.a.len) {
-		m.a.len = m.b.len = CK_MIN(room, ten->size - m.pos);
-		ck_cursor_init(&m.cur, r->in.img, r->in.resolved, ten, m.pos,
-			       m.a.len);
-		ck_cursor_resolve(&m.cur, &m.why);
-		while (!ret && ck_cursor_next(&m.cur, &seg))
-			ret = mend_seg(&m, &seg, err);
-	}
-	return ret;
+	return mask ? ck_ring_walk(&m.w, r, t, PIECE, mend_seg, err) :
+		      ck_no_memory(err);
 }

@@ -86,6 +86,23 @@ int ck_walk_run(struct ck_walk *w, struct ck_err *err);
 int ck_walk_alt(struct ck_walk *w, const struct ck_seg *seg, uint32_t chunk,
 		struct ck_err *err);
 
+/* What the replicas of tensor @a.t hold, a piece of its bytes at a time. */
+struct ck_ring_walk {
+	struct ck_walk a, b; /* of two members of a ring */
+	struct ck_cursor cur;
+	uint64_t pos; /* of the piece in the tensor */
+	struct ck_err why; /* of the segment, where it is not known */
+};
+/*
+ * Each segment of tensor @t that has replicas, in pieces of up to @piece
+ * bytes: the buffers of a and b have room for one.
+ */
+int ck_ring_walk(struct ck_ring_walk *w, struct ck_reader *r, uint32_t t,
+		 uint64_t piece,
+		 int (*each)(struct ck_ring_walk *w, const struct ck_seg *seg,
+			     struct ck_err *err),
+		 struct ck_err *err);
+
 /* Reads @seg, all of it; @b is its source, not in memory. */
 int ck_bounce_read(struct ck_reader *r, const struct ck_bytes *b,
 		   const struct ck_seg *seg, unsigned char *buf,

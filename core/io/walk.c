@@ -269,21 +269,18 @@ static void place(const struct ck_walk *w, const struct ck_seg *seg,
 static int fail_over(struct ck_walk *w, const struct ck_seg *seg, int ret,
 		     struct ck_err *err)
 {
-	const struct ck_chunk *chunks = w->r->in.img->chunks;
-	unsigned left = w->r->in.img->tensors[w->t].nr_all;
-	uint32_t c = chunks[seg->chunk].next;
+	uint32_t c = seg->chunk;
 
 	if (ret == -EINTR) /* nobody waits for it any more */
 		return ret;
 	place(w, seg, err);
 	tell(w, seg->chunk, err);
-	for (; c != CK_NONE && c != seg->chunk && left; left--) {
+	while ((c = ck_ring_next(w->r->in.img, seg->chunk, c)) != CK_NONE) {
 		struct ck_err other = { 0 };
 
 		if (!ck_walk_alt(w, seg, c, &other))
 			return 0;
 		tell(w, c, &other);
-		c = chunks[c].next;
 	}
 	return ret;
 }

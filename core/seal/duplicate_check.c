@@ -59,15 +59,10 @@ static int add_tensor(struct check *c, uint32_t t, struct ck_err *err)
 	const struct ck_tensor *ten = &c->img->tensors[t];
 	int ret = 0;
 
-	for (uint32_t i = 0; i < ten->nr && !ret && ten->nr > 1; i++) {
-		uint32_t at = ten->first + i, left = ten->nr_all;
-
-		do {
+	for (uint32_t i = 0; i < ten->nr && ten->nr > 1; i++)
+		for (uint32_t at = ten->first + i; at != CK_NONE && !ret;
+		     at = ck_ring_next(c->img, ten->first + i, at))
 			ret = add_chunk(c, t, i, at, err);
-			at = c->img->chunks[at].next;
-		} while (!ret && at != CK_NONE && at != ten->first + i &&
-			 left--);
-	}
 	return ret;
 }
 

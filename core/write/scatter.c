@@ -390,18 +390,15 @@ static int take_member(struct scatter *sc, const struct ck_seg *seg,
 static int take(struct scatter *sc, const struct ck_seg *seg,
 		struct ck_err *err)
 {
-	const struct ck_chunk *chunks = sc->w->img->chunks;
-	unsigned left = sc->w->img->tensors[sc->range->tensor].nr_all;
+	const struct ck_catalog *img = sc->w->img;
 	uint32_t c = seg->chunk;
-	int ret;
+	int ret = 0;
 
-	if (chunks[c].next == CK_NONE && seg->kind == CK_SEG_COPY)
+	if (img->chunks[c].next == CK_NONE && seg->kind == CK_SEG_COPY)
 		return one_seg(sc, seg, err);
 	sc->copied = true;
-	do {
+	for (; !ret && c != CK_NONE; c = ck_ring_next(img, seg->chunk, c))
 		ret = take_member(sc, seg, c, err);
-		c = chunks[c].next;
-	} while (!ret && c != CK_NONE && c != seg->chunk && left--);
 	return ret;
 }
 

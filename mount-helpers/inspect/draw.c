@@ -211,22 +211,19 @@ static bool label(const struct picture *p, int i, unsigned n,
 		  struct ck_str *out)
 {
 	const struct ck_chunk *chunks = p->img->chunks;
-	uint32_t first = p->t->first + (uint32_t)i, at = first;
+	uint32_t cell = p->t->first + (uint32_t)i, at = cell;
 	unsigned copies = 1;
 
 	if (i == HOLE) {
 		ck_str_puts(out, n ? "" : "(not saved)");
 		return n == 0;
 	}
-	for (unsigned k = 0; k < n; k++) {
-		at = chunks[at].next;
-		if (at == CK_NONE || at == first)
-			return false;
-	}
-	if (n > MAX_COPIES)
+	for (unsigned k = 0; k < n && at != CK_NONE; k++)
+		at = ck_ring_next(p->img, cell, at);
+	if (at == CK_NONE || n > MAX_COPIES)
 		return false;
 	if (n == MAX_COPIES) {
-		while ((at = chunks[at].next) != first && at != CK_NONE)
+		while ((at = ck_ring_next(p->img, cell, at)) != CK_NONE)
 			copies++;
 		ck_str_fmt(out, "+%u more", copies);
 		return true;

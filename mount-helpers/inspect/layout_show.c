@@ -127,17 +127,10 @@ static void put_boxes(struct layout_show *s, const struct ck_tensor *t)
 	uint64_t nr = 0;
 
 	ck_str_puts(&s->out, ",\n  \"boxes\": [");
-	for (uint32_t i = 0; i < t->nr; i++) {
-		uint32_t first = t->first + i, at = first;
-
-		one_piece(s, t, first, &nr);
-		for (uint32_t n = t->nr_all; n > 0; n--) {
-			at = s->img->chunks[at].next;
-			if (at == CK_NONE || at == first)
-				break;
+	for (uint32_t cell = t->first; cell < t->first + t->nr; cell++)
+		for (uint32_t at = cell; at != CK_NONE;
+		     at = ck_ring_next(s->img, cell, at))
 			one_piece(s, t, at, &nr);
-		}
-	}
 	ck_str_puts(&s->out, "]}");
 }
 

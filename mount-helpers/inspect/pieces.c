@@ -166,14 +166,10 @@ static bool print_folded(struct pieces *p)
 		calloc(p->t->nr_all + 1u, sizeof(*v));
 	size_t nr = 0;
 
-	for (uint32_t i = 0; v && i < p->t->nr; i++) {
-		uint32_t first = p->t->first + i, at = first;
-
-		add_fold(p, &v[nr++], first, false);
-		while ((at = p->img->chunks[at].next) != CK_NONE &&
-		       at != first && nr < p->t->nr_all)
-			add_fold(p, &v[nr++], at, true);
-	}
+	for (uint32_t i = p->t->first; v && i < p->t->first + p->t->nr; i++)
+		for (uint32_t at = i; at != CK_NONE;
+		     at = ck_ring_next(p->img, i, at))
+			add_fold(p, &v[nr++], at, at != i);
 	return v && fold_names(v, nr, put_fold, p);
 }
 
@@ -191,17 +187,10 @@ bool pieces_print(const struct ck_catalog *img,
 		return p.ok;
 	}
 	measure(&p);
-	for (uint32_t i = 0; i < t->nr && p.ok; i++) {
-		uint32_t first = t->first + i, at = first;
-
-		put_piece(&p, first, false);
-		for (uint32_t n = t->nr_all; n > 0; n--) {
-			at = img->chunks[at].next;
-			if (at == CK_NONE || at == first)
-				break;
-			put_piece(&p, at, true);
-		}
-	}
+	for (uint32_t i = t->first; i < t->first + t->nr && p.ok; i++)
+		for (uint32_t at = i; at != CK_NONE;
+		     at = ck_ring_next(img, i, at))
+			put_piece(&p, at, at != i);
 	ck_str_free(&p.out);
 	return p.ok;
 }
