@@ -314,11 +314,12 @@ int ck_builder_mem(struct ck_builder *b, const void *bytes, size_t len,
 	return 0;
 }
 
-static int vreport(struct ck_builder *b, const struct ck_problem *at,
-		   struct ck_err *err, const char *fmt, va_list ap)
+int ck_builder_report(struct ck_builder *b, const struct ck_problem *at,
+		      struct ck_err *err, const char *fmt, ...)
 {
 	struct ck_problem p = *at;
 	char reason[CK_ERR_MAX];
+	va_list ap;
 	int ret;
 
 	if (b->problems.nr >= CK_MAX_PROBLEMS) {
@@ -326,7 +327,9 @@ static int vreport(struct ck_builder *b, const struct ck_problem *at,
 		b->worst_more = CK_MAX(b->worst_more, at->severity);
 		return 0;
 	}
+	va_start(ap, fmt);
 	vsnprintf(reason, sizeof(reason), fmt, ap);
+	va_end(ap);
 	ret = ck_intern_str(&b->in, reason, strlen(reason), &p.reason, err);
 	if (ret)
 		return ret;
@@ -336,20 +339,8 @@ static int vreport(struct ck_builder *b, const struct ck_problem *at,
 	return ck_vec_put(&b->problems, err, p);
 }
 
-int ck_builder_report(struct ck_builder *b, const struct ck_problem *at,
-		      struct ck_err *err, const char *fmt, ...)
-{
-	va_list ap;
-	int ret;
-
-	va_start(ap, fmt);
-	ret = vreport(b, at, err, fmt, ap);
-	va_end(ap);
-	return ret;
-}
-
-static int add_problem(struct ck_builder *b, const struct ck_problem_in *p,
-		       struct ck_err *err, const char *fmt, va_list ap)
+int ck_builder_problem(struct ck_builder *b, const struct ck_problem_in *p,
+		       struct ck_err *err, const char *fmt, ...)
 {
 	struct ck_problem at = { .severity = (uint8_t)p->severity,
 				 .off = p->off,
@@ -357,8 +348,13 @@ static int add_problem(struct ck_builder *b, const struct ck_problem_in *p,
 				 .tensor = CK_NONE,
 				 .view = CK_NONE,
 				 .file = CK_NONE };
+	char reason[CK_ERR_MAX];
+	va_list ap;
 	int ret = 0;
 
+	va_start(ap, fmt);
+	vsnprintf(reason, sizeof(reason), fmt, ap);
+	va_end(ap);
 	if (p->tensor)
 		ret = ck_intern_str(&b->in, p->tensor,
 				    CK_MIN(p->tensor_len, CK_MAX_NAME),
@@ -367,50 +363,7 @@ static int add_problem(struct ck_builder *b, const struct ck_problem_in *p,
 		ret = ck_intern_str(&b->in, p->file,
 				    CK_MIN(strlen(p->file), CK_MAX_NAME),
 				    &at.file, err);
-	return ret ? ret : vreport(b, &at, err, fmt, ap);
-}
-
-int ck_builder_problem(struct ck_builder *b, const struct ck_problem_in *p,
-		       struct ck_err *err, const char *fmt, ...)
-{
-	va_list ap;
-	int ret;
-
-	va_start(ap, fmt);
-	ret = add_problem(b, p, err, fmt, ap);
-	va_end(ap);
-	return ret;
-}
-
-int ck_builder_report_file(struct ck_builder *b, enum ck_severity severity,
-			   const char *file, struct ck_err *err,
-			   const char *fmt, ...)
-{
-	const struct ck_problem_in p = { .severity = severity, .file = file };
-	va_list ap;
-	int ret;
-
-	va_start(ap, fmt);
-	ret = add_problem(b, &p, err, fmt, ap);
-	va_end(ap);
-	return ret;
-}
-
-int ck_builder_report_tensor(struct ck_builder *b, enum ck_severity severity,
-			     const char *name, size_t len, const char *file,
-			     struct ck_err *err, const char *fmt, ...)
-{
-	const struct ck_problem_in p = { .severity = severity,
-					 .tensor = name,
-					 .tensor_len = len,
-					 .file = file };
-	va_list ap;
-	int ret;
-
-	va_start(ap, fmt);
-	ret = add_problem(b, &p, err, fmt, ap);
-	va_end(ap);
-	return ret;
+	return ret ? ret : ck_builder_report(b, &at, err, "%s", reason);
 }
 
 struct ck_catalog ck_builder_view(const struct ck_builder *b)

@@ -166,14 +166,18 @@ int ck_builder_problem(struct ck_builder *b, const struct ck_problem_in *p,
 	__attribute__((format(printf, 4, 5)));
 
 /* The same of @file as a whole, or with NULL of the checkpoint; and of a tensor. */
-int ck_builder_report_file(struct ck_builder *b, enum ck_severity severity,
-			   const char *file, struct ck_err *err,
-			   const char *fmt, ...)
-	__attribute__((format(printf, 5, 6)));
-int ck_builder_report_tensor(struct ck_builder *b, enum ck_severity severity,
-			     const char *name, size_t len, const char *file,
-			     struct ck_err *err, const char *fmt, ...)
-	__attribute__((format(printf, 7, 8)));
+#define ck_builder_report_file(b, severity_, file_, err, ...)              \
+	ck_builder_problem(b,                                              \
+			   &(struct ck_problem_in){ .severity = severity_, \
+						    .file = file_ },       \
+			   err, __VA_ARGS__)
+#define ck_builder_report_tensor(b, severity_, name_, len_, file_, err, ...) \
+	ck_builder_problem(b,                                                \
+			   &(struct ck_problem_in){ .severity = severity_,   \
+						    .tensor = name_,         \
+						    .tensor_len = len_,      \
+						    .file = file_ },         \
+			   err, __VA_ARGS__)
 
 /*
  * How bytes of a file that was given are read, to compare units that nothing

@@ -120,11 +120,8 @@ struct deepspeed_load {
 	struct deepspeed_order order;
 };
 
-#define deepspeed_problem(ld_, severity_, file_, err_, ...)                    \
-	ck_builder_problem((ld_)->b,                                           \
-			   &(const struct ck_problem_in){                      \
-				   .severity = (severity_), .file = (file_) }, \
-			   (err_), __VA_ARGS__)
+#define deepspeed_problem(ld_, ...) \
+	ck_builder_report_file((ld_)->b, __VA_ARGS__)
 
 /* ---- files.c ---- */
 
