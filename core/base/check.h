@@ -40,6 +40,12 @@ static inline bool ck_range_ok(uint64_t off, uint64_t len, uint64_t size)
 	return off <= size && len <= size - off;
 }
 
+/* How far a stride goes, whichever way. */
+static inline uint64_t ck_stride_size(int64_t step)
+{
+	return step < 0 ? 0 - (uint64_t)step : (uint64_t)step;
+}
+
 #define CK_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define CK_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define CK_DIV_UP(a, b) (((a) + (b)-1) / (b))

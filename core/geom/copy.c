@@ -79,11 +79,6 @@ static void copy_squares(unsigned char *dst, const unsigned char *src,
 	}
 }
 
-static uint64_t size_of(int64_t step)
-{
-	return step < 0 ? 0 - (uint64_t)step : (uint64_t)step;
-}
-
 /* Moves to the end of @ax the axis with the shortest step. */
 static void short_step_last(struct ck_seg_axis *ax, unsigned nr, bool in_dst)
 {
@@ -91,8 +86,10 @@ static void short_step_last(struct ck_seg_axis *ax, unsigned nr, bool in_dst)
 	struct ck_seg_axis last;
 
 	for (unsigned i = 1; i < nr; i++)
-		if (in_dst ? size_of(ax[i].dst) < size_of(ax[low].dst) :
-			     size_of(ax[i].src) < size_of(ax[low].src))
+		if (in_dst ? ck_stride_size(ax[i].dst) <
+				     ck_stride_size(ax[low].dst) :
+			     ck_stride_size(ax[i].src) <
+				     ck_stride_size(ax[low].src))
 			low = i;
 	if (!nr)
 		return;

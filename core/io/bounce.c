@@ -31,7 +31,7 @@ struct shape {
 
 static uint64_t step_of(const struct ck_seg_axis *ax)
 {
-	return ax->src < 0 ? 0 - (uint64_t)ax->src : (uint64_t)ax->src;
+	return ck_stride_size(ax->src);
 }
 
 static void sort_axes(struct shape *sh, const struct ck_seg *seg)

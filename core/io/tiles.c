@@ -128,8 +128,7 @@ static uint64_t tile_len(const struct ck_tiles *c, const struct ck_tensor *t,
 	if (!stride || !elem)
 		return 0;
 	for (unsigned d = t->grid_rank; d-- > 0;) {
-		uint64_t far = stride[d] < 0 ? 0 - (uint64_t)stride[d] :
-					       (uint64_t)stride[d];
+		uint64_t far = ck_stride_size(stride[d]);
 
 		if (far && far < near && img->dims[l->len + d] > 1) {
 			near = far;

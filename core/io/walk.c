@@ -44,7 +44,7 @@ bool ck_seg_inside(const struct ck_seg *seg, uint64_t size)
 		return false;
 	for (unsigned i = 0; i < seg->nax; i++) {
 		int64_t src = seg->ax[i].src;
-		uint64_t step = src < 0 ? 0 - (uint64_t)src : (uint64_t)src;
+		uint64_t step = ck_stride_size(src);
 		uint64_t span;
 
 		if (!ck_mul_ok(step, seg->ax[i].n - 1, &span))
@@ -84,7 +84,7 @@ static bool is_direct(const struct ck_seg *seg)
 		return true;
 	for (unsigned i = 0; i < seg->nax; i++) {
 		int64_t src = seg->ax[i].src;
-		uint64_t step = src < 0 ? 0 - (uint64_t)src : (uint64_t)src;
+		uint64_t step = ck_stride_size(src);
 
 		if (step < seg->run && seg->run < CK_BOUNCE_SIZE / 8)
 			return false;

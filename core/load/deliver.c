@@ -84,11 +84,6 @@ static void cast_plane(struct ck_load_job *job, const struct ck_load_wish *w,
 		}
 }
 
-static uint64_t size_of(int64_t step)
-{
-	return step < 0 ? 0 - (uint64_t)step : (uint64_t)step;
-}
-
 /* Takes the axis with the shortest step out of @seg. */
 static struct ck_seg_axis take_axis(struct ck_seg *seg, bool in_dst)
 {
@@ -96,10 +91,10 @@ static struct ck_seg_axis take_axis(struct ck_seg *seg, bool in_dst)
 	unsigned low = 0;
 
 	for (unsigned i = 1; i < seg->nax; i++)
-		if (in_dst ?
-			    size_of(seg->ax[i].dst) <
-				    size_of(seg->ax[low].dst) :
-			    size_of(seg->ax[i].src) < size_of(seg->ax[low].src))
+		if (in_dst ? ck_stride_size(seg->ax[i].dst) <
+				     ck_stride_size(seg->ax[low].dst) :
+			     ck_stride_size(seg->ax[i].src) <
+				     ck_stride_size(seg->ax[low].src))
 			low = i;
 	if (seg->nax) {
 		found = seg->ax[low];

@@ -177,11 +177,6 @@ void ck_load_settle_late(struct ck_load_job *job, uint32_t item, uint64_t n,
 
 /* ---- a piece in a slot ---- */
 
-static uint64_t size_of(int64_t step)
-{
-	return step < 0 ? 0 - (uint64_t)step : (uint64_t)step;
-}
-
 /* The axes in the order of memory, the shortest step first. */
 static unsigned sort_axes(const struct ck_seg_axis *ax, unsigned nr,
 			  unsigned *order)
@@ -193,8 +188,8 @@ static unsigned sort_axes(const struct ck_seg_axis *ax, unsigned nr,
 
 		if (ax[i].n <= 1)
 			continue;
-		for (k = used;
-		     k && size_of(ax[order[k - 1]].dst) > size_of(ax[i].dst);
+		for (k = used; k && ck_stride_size(ax[order[k - 1]].dst) >
+					    ck_stride_size(ax[i].dst);
 		     k--)
 			order[k] = order[k - 1];
 		order[k] = i;
@@ -272,7 +267,7 @@ void ck_load_send(struct ck_load_job *job, const struct ck_load_wish *w,
 	copy.run = len;
 	for (unsigned i = 0; i < used; i++) {
 		const struct ck_seg_axis *a = &ax[order[i]];
-		uint64_t step = size_of(a->dst) / w->elem * w->to_size;
+		uint64_t step = ck_stride_size(a->dst) / w->elem * w->to_size;
 
 		if (a->dst < 0)
 			low -= (a->n - 1) * step;

@@ -87,9 +87,7 @@ static bool span_of(const struct ck_load_wish *w, unsigned rank,
 		unsigned at = 0;
 
 		for (unsigned d = 0; d < rank; d++) {
-			int64_t s = w->in.stride[d];
-
-			step = s < 0 ? 0 - (uint64_t)s : (uint64_t)s;
+			step = ck_stride_size(w->in.stride[d]);
 			if (used >> d & 1 || step >= low)
 				continue;
 			low = step;

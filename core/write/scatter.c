@@ -175,8 +175,7 @@ static bool folded(const uint64_t *lens, const int64_t *stride, unsigned rank)
 		unsigned at = rank;
 
 		for (unsigned d = 0; d < rank; d++) {
-			uint64_t far = stride[d] < 0 ? 0 - (uint64_t)stride[d] :
-						       (uint64_t)stride[d];
+			uint64_t far = ck_stride_size(stride[d]);
 
 			if (!done[d] && lens[d] > 1 && far < step) {
 				step = far;
