@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/base/fds.h"
 
+#include "core/base/auto.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -10,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -84,6 +87,21 @@ int ck_fds_nameless(int dir)
 	if (fd >= 0)
 		unlinkat(dir, name, 0);
 	return fd;
+}
+
+int ck_fds_sync_dir(int dir)
+{
+	ck_auto_fd int fd =
+		openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return fd < 0 || fsync(fd) ? -errno : 0;
+}
+
+bool ck_fds_has(int dir, const char *name)
+{
+	struct stat st;
+
+	return !fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW);
 }
 
 /* What goes beside the bytes of a message. */

@@ -3,6 +3,7 @@
 #ifndef CK_FDS_H
 #define CK_FDS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -26,6 +27,11 @@ int ck_fds_null(void);
  * file system has none, its name is gone at once.  -1 with errno.
  */
 int ck_fds_nameless(int dir);
+
+/* The folder @dir, which may be O_PATH, is on storage: 0 or -errno. */
+int ck_fds_sync_dir(int dir);
+/* Whether the folder @dir has @name, a link that leads nowhere included. */
+bool ck_fds_has(int dir, const char *name);
 
 /*
  * One message over a socket: @len bytes, at least one, and @nr descriptors with

@@ -8,6 +8,7 @@
 #include "core/ckpt/ckpt_priv.h"
 
 #include "core/base/auto.h"
+#include "core/base/fds.h"
 #include "core/root/writer_lock.h"
 #include "core/redo/redo.h"
 #include "core/manifest/sealed.h"
@@ -29,13 +30,6 @@ static int try_only(struct ck_ckpt *ck, struct ck_err *err)
 	return ret;
 }
 
-static bool has(const struct ck_root *root, const char *name)
-{
-	struct stat st;
-
-	return !fstatat(root->fd, name, &st, AT_SYMLINK_NOFOLLOW);
-}
-
 /* The manifest that a file has by itself; too long a name has none. */
 static bool is_sealed_alone(const struct ck_root *root, const char *name)
 {
@@ -45,13 +39,13 @@ static bool is_sealed_alone(const struct ck_root *root, const char *name)
 	int n = snprintf(path, sizeof(path), "%.*s" CK_MANIFEST_OURS "%s%s",
 			 dir, name, name + dir, CK_MANIFEST_ALONE);
 
-	return n >= 0 && (size_t)n < sizeof(path) && has(root, path);
+	return n >= 0 && (size_t)n < sizeof(path) && ck_fds_has(root->fd, path);
 }
 
 /* A manifest of another checkpoint that has the same file would not follow. */
 static int no_other_seal(const struct ck_ckpt *ck, struct ck_err *err)
 {
-	if (ck->root.only && has(&ck->root, CK_MANIFEST_NAME))
+	if (ck->root.only && ck_fds_has(ck->root.fd, CK_MANIFEST_NAME))
 		return ck_fail(err, EROFS,
 			       "%s/%s: is sealed as a part of its directory: "
 			       "mount that for writing",

@@ -9,6 +9,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/fds.h"
 #include "core/draft/dir_tree.h"
 #include "core/root/fault_point.h"
 
@@ -73,13 +74,6 @@ void ck_draft_journal_lock(struct ck_draft *s, bool take)
 			;
 	if (!take)
 		pthread_mutex_unlock(&s->journal_lock);
-}
-
-static bool is_there(int dir, const char *name)
-{
-	struct stat st;
-
-	return !fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW);
 }
 
 /* Still what the name means, and not published. */
@@ -268,7 +262,7 @@ int ck_draft_make(struct ck_draft **out, const struct ck_root *root,
 			       "%s: a new checkpoint needs one directory, not "
 			       "several that are joined",
 			       name);
-	if (is_there(root->fd, name))
+	if (ck_fds_has(root->fd, name))
 		return ck_fail(err, EEXIST, "%s/%s: exists", root->path, name);
 	dir_name(dir, name);
 	ret = make_dir(root, dir);
@@ -405,7 +399,7 @@ int ck_draft_rename(struct ck_draft *s, const char *name, struct ck_err *err)
 	if (!ck_draft_name_ok(name))
 		return ck_fail(err, EINVAL, "%s: not the name of a checkpoint",
 			       name);
-	if (is_there(s->src_fd, name))
+	if (ck_fds_has(s->src_fd, name))
 		return ck_fail(err, EEXIST, "%s: exists", name);
 	dir_name(from, s->name);
 	dir_name(to, name);
@@ -413,7 +407,7 @@ int ck_draft_rename(struct ck_draft *s, const char *name, struct ck_err *err)
 	if (!cut || asprintf(&path, "%.*s%s/" CK_DRAFT_FILES,
 			     (int)(cut - s->path), s->path, to) < 0)
 		return ck_no_memory(err);
-	if (is_there(s->src_fd, to))
+	if (ck_fds_has(s->src_fd, to))
 		return ck_fail(err, EEXIST, "%s: is a draft already", name);
 	if (renameat(s->src_fd, from, s->src_fd, to))
 		return ck_fail(err, errno, "%s: %s", to, strerror(errno));

@@ -3,6 +3,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/fds.h"
 #include "core/manifest/sealed.h"
 
 #include <errno.h>
@@ -49,21 +50,13 @@ int ck_edited_read(const struct ck_root *root, char **names, size_t *len,
 	return 0;
 }
 
-static int sync_dir(const struct ck_root *root)
-{
-	ck_auto_fd int fd =
-		openat(root->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-	return fd < 0 || fsync(fd) ? -errno : 0;
-}
-
 static int open_first(const struct ck_root *root, struct ck_err *err)
 {
 	ck_auto_fd int fd = openat(
 		root->fd, CK_MANIFEST_EDITED,
 		O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
 
-	if (fd < 0 || sync_dir(root))
+	if (fd < 0 || ck_fds_sync_dir(root->fd))
 		return fail(err);
 	return ck_steal_fd(fd);
 }

@@ -6,6 +6,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/fds.h"
 #include "core/base/limits.h"
 #include "core/base/vec.h"
 #include "core/base/whole.h"
@@ -292,15 +293,6 @@ static int write_beside(int dir, const char *temp, const void *bytes,
 	return !ret && fsync(fd) ? -errno : ret;
 }
 
-static int fsync_dir(int dir)
-{
-	/* @dir may be O_PATH. */
-	ck_auto_fd int fd =
-		openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-	return fd < 0 || fsync(fd) ? -errno : 0;
-}
-
 int ck_manifest_store(int dir, const char *name, const void *bytes, size_t len,
 		      struct ck_err *err)
 {
@@ -322,7 +314,7 @@ int ck_manifest_store(int dir, const char *name, const void *bytes, size_t len,
 		return ck_fail(err, -ret, "%s: cannot write it: %s", name,
 			       strerror(-ret));
 	}
-	ret = fsync_dir(dir);
+	ret = ck_fds_sync_dir(dir);
 	return ret ? ck_fail(err, -ret, "%s: cannot make it durable: %s", name,
 			     strerror(-ret)) :
 		     0;

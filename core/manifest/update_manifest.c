@@ -6,6 +6,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/fds.h"
 #include "core/manifest/edited.h"
 #include "core/manifest/hash.h"
 #include "core/manifest/corrupt_elements.h"
@@ -170,9 +171,7 @@ int ck_sealed_writer_lock(struct ck_sealed *s, struct ck_err *err)
 
 bool ck_sealed_is_edited(const struct ck_root *root)
 {
-	struct stat st;
-
-	return !fstatat(root->fd, CK_MANIFEST_EDITED, &st, AT_SYMLINK_NOFOLLOW);
+	return ck_fds_has(root->fd, CK_MANIFEST_EDITED);
 }
 
 /* ---- hashing ---- */

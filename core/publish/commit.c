@@ -9,6 +9,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/fds.h"
 #include "core/root/openat_beneath.h"
 #include "core/root/writer_lock.h"
 #include "core/publish/complete.h"
@@ -46,9 +47,7 @@ struct job {
 
 static bool is_there(const struct job *j)
 {
-	struct stat st;
-
-	return !fstatat(j->s->src_fd, j->as, &st, AT_SYMLINK_NOFOLLOW);
+	return ck_fds_has(j->s->src_fd, j->as);
 }
 
 static int check_name(const struct job *j, struct ck_err *err)

@@ -9,6 +9,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/fds.h"
 #include "core/base/vec.h"
 #include "core/base/whole.h"
 #include "core/root/openat_beneath.h"
@@ -37,14 +38,6 @@ struct ck_redo {
 static int fail(const char *name, int code, struct ck_err *err)
 {
 	return ck_fail(err, code, "%s: %s", name, strerror(code));
-}
-
-static int sync_dir(int dir)
-{
-	ck_auto_fd int fd =
-		openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-	return fd < 0 || fsync(fd) ? -errno : 0;
 }
 
 /* ---- making one ---- */
@@ -127,7 +120,7 @@ int ck_redo_commit(struct ck_redo *r, uint64_t len, bool also,
 		return fail(r->name, errno, err);
 	snprintf(r->name, sizeof(r->name), "%s", as);
 	ret = ck_fault_point("fsync of the directory", err);
-	if (!ret && sync_dir(r->dir))
+	if (!ret && ck_fds_sync_dir(r->dir))
 		ret = fail(r->name, errno, err);
 	r->whole = !ret; /* else it goes again, and nothing was changed */
 	return ret;
@@ -141,7 +134,7 @@ static int remove_file(int dir, const char *name, struct ck_err *err)
 		ret = fail(name, errno, err);
 	if (!ret)
 		ret = ck_fault_point("fsync after the redo", err);
-	if (!ret && sync_dir(dir))
+	if (!ret && ck_fds_sync_dir(dir))
 		ret = fail(name, errno, err);
 	return ret;
 }

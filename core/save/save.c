@@ -8,6 +8,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/fds.h"
 #include "core/base/strmap.h"
 #include "core/base/whole.h"
 #include "core/geom/catalog.h"
@@ -214,11 +215,10 @@ static int make_of_all(struct ck_save *s, uint32_t *absent, struct ck_err *err)
 
 static bool is_declared(const struct ck_save *s, uint32_t rank)
 {
-	struct stat st;
 	char name[40];
 
 	name_of(rank, name);
-	return !fstatat(s->draft->fd, name, &st, AT_SYMLINK_NOFOLLOW);
+	return ck_fds_has(s->draft->fd, name);
 }
 
 static int late(const struct ck_save *s, struct ck_err *err)

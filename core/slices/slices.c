@@ -9,6 +9,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/fds.h"
 #include "core/base/whole.h"
 #include "core/sandbox/child.h"
 #include "core/layout/write.h"
@@ -312,9 +313,7 @@ const char *ck_slices_wanted(const struct ck_opts *opts, size_t *len)
 
 bool ck_slices_look(const struct ck_draft *s)
 {
-	struct stat st;
-
-	return !fstatat(s->fd, CK_SLICES_DIR, &st, AT_SYMLINK_NOFOLLOW);
+	return ck_fds_has(s->fd, CK_SLICES_DIR);
 }
 
 bool ck_slices_begun(const struct ck_draft *s)

@@ -10,6 +10,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/fds.h"
 #include "core/base/whole.h"
 #include "core/layout/doc.h"
 #include "core/root/fault_point.h"
@@ -179,17 +180,11 @@ void ck_slices_put(struct ck_slices *sl, struct ck_slices_fd *fd)
 
 /* ---- the end ---- */
 
-static bool is_there(int dir, const char *name)
-{
-	struct stat st;
-
-	return !fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW);
-}
-
 static int in_way(const struct ck_slices *sl, const char *name,
 		  struct ck_err *err)
 {
-	if (!is_there(sl->files, name) || !is_there(sl->draft->files_fd, name))
+	if (!ck_fds_has(sl->files, name) ||
+	    !ck_fds_has(sl->draft->files_fd, name))
 		return 0;
 	return ck_fail(err, EEXIST,
 		       "%s: shards/%s is in the way of what was written as "
@@ -210,7 +205,7 @@ int ck_slices_in_way(const struct ck_slices *sl, bool *gathered,
 
 	for (uint32_t i = 0; i < sl->plan.nr_files && !ret; i++)
 		ret = in_way(sl, name_of(sl, i), err);
-	*gathered = !ret && is_there(sl->draft->files_fd, index);
+	*gathered = !ret && ck_fds_has(sl->draft->files_fd, index);
 	return ret;
 }
 
@@ -220,8 +215,8 @@ static int move(struct ck_slices *sl, const char *name, struct ck_err *err)
 
 	if (!ret)
 		ret = in_way(sl, name, err);
-	if (ret ||
-	    (!is_there(sl->files, name) && is_there(sl->draft->files_fd, name)))
+	if (ret || (!ck_fds_has(sl->files, name) &&
+		    ck_fds_has(sl->draft->files_fd, name)))
 		return ret;
 	if (renameat(sl->files, name, sl->draft->files_fd, name))
 		return ck_fail(err, errno, "%s: %s: %s", sl->draft->name, name,
@@ -270,7 +265,8 @@ static int put_index(struct ck_slices *sl, const struct ck_slices_extras *x,
 	ck_auto_fd int fd = -1;
 	int ret;
 
-	if (is_there(sl->draft->files_fd, name) && !is_there(sl->files, name))
+	if (ck_fds_has(sl->draft->files_fd, name) &&
+	    !ck_fds_has(sl->files, name))
 		return 0;
 	fd = open_at(sl->files, name, O_WRONLY | O_CREAT | O_TRUNC);
 	ret = fd < 0	   ? ck_fail(err, -fd, "%s", strerror(-fd)) :
@@ -288,8 +284,8 @@ static int put_objects(struct ck_slices *sl, const struct ck_slices_extras *x,
 	ck_auto_fd int fd = -1;
 	int ret;
 
-	if (!x->nr ||
-	    (is_there(sl->draft->files_fd, name) && !is_there(sl->files, name)))
+	if (!x->nr || (ck_fds_has(sl->draft->files_fd, name) &&
+		       !ck_fds_has(sl->files, name)))
 		return 0;
 	fd = open_at(sl->files, name, O_WRONLY | O_CREAT | O_TRUNC);
 	ret = fd < 0 ? ck_fail(err, -fd, "%s", strerror(-fd)) :

@@ -13,6 +13,7 @@
 #include "mount-helpers/text.h"
 
 #include "core/base/auto.h"
+#include "core/base/fds.h"
 #include "core/base/whole.h"
 #include "core/root/writer_lock.h"
 #include "core/seal/seal.h"
@@ -191,13 +192,6 @@ static int keep(struct seal *s, const struct ck_root *root, int from,
 	return ret ? ret : cmd_flush(&cmd_seal);
 }
 
-static bool exists(const struct ck_root *root, const char *name)
-{
-	struct stat st;
-
-	return !fstatat(root->fd, name, &st, AT_SYMLINK_NOFOLLOW);
-}
-
 static int seal(struct seal *s, const struct ck_root *root)
 {
 	ck_auto_fd int fd = -1;
@@ -210,7 +204,7 @@ static int seal(struct seal *s, const struct ck_root *root)
 				"%s: its name is too long for a manifest "
 				"beside it",
 				s->path);
-	if (exists(root, name) && !ck_opts_get(s->opts, "force"))
+	if (ck_fds_has(root->fd, name) && !ck_opts_get(s->opts, "force"))
 		return cmd_fail(&cmd_seal, CMD_USAGE,
 				"%s: is sealed already (unshard verify checks "
 				"it, --force writes another %s)",
