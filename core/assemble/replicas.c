@@ -10,6 +10,7 @@
 #include "core/assemble/join_priv.h"
 
 #include "core/base/check.h"
+#include "core/base/search.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -179,9 +180,7 @@ static int by_place(const void *pa, const void *pb)
 {
 	const struct ck_asm_spot *a = pa, *b = pb;
 
-	if (a->place != b->place)
-		return a->place < b->place ? -1 : 1;
-	return (a->piece > b->piece) - (a->piece < b->piece);
+	return ck_order2(a->place, b->place, a->piece, b->piece);
 }
 
 static int compare_tensor(struct ck_asm_work *w, ck_asm_replicas_fn fn,

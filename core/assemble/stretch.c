@@ -42,9 +42,7 @@ static int by_box(const void *pa, const void *pb)
 {
 	const struct member *a = pa, *b = pb;
 
-	if (a->box != b->box)
-		return a->box < b->box ? -1 : 1;
-	return (a->at > b->at) - (a->at < b->at);
+	return ck_order2(a->box, b->box, a->at, b->at);
 }
 
 /* Those that are no stretches yet may be: all of a box in a row. */

@@ -3,6 +3,7 @@
 #include "core/audit/replicas.h"
 
 #include "core/base/check.h"
+#include "core/base/search.h"
 
 #include <stdlib.h>
 
@@ -27,35 +28,27 @@ bool ck_audit_pieces_add(struct ck_audit_pieces *p,
 	return true;
 }
 
-static int order(uint64_t a, uint64_t b)
-{
-	return (a > b) - (a < b);
-}
-
 static int by_group(const void *pa, const void *pb)
 {
 	const struct ck_audit_piece *a = pa, *b = pb;
-	int way = order(a->group, b->group);
 
-	return way ? way : order(a->at, b->at);
+	return ck_order2(a->group, b->group, a->at, b->at);
 }
 
 static int by_part(const void *pa, const void *pb)
 {
 	const struct ck_audit_piece *a = pa, *b = pb;
-	int way = order(a->group, b->group);
+	int way = ck_order(a->group, b->group);
 
-	way = way ? way : order(a->part, b->part);
-	return way ? way : order(a->at, b->at);
+	return way ? way : ck_order2(a->part, b->part, a->at, b->at);
 }
 
 static int by_like(const void *pa, const void *pb)
 {
 	const struct ck_audit_piece *a = pa, *b = pb;
-	int way = order(a->group, b->group);
+	int way = ck_order(a->group, b->group);
 
-	way = way ? way : order(a->like, b->like);
-	return way ? way : order(a->part, b->part);
+	return way ? way : ck_order2(a->like, b->like, a->part, b->part);
 }
 
 static void sort(struct ck_audit_pieces *p,

@@ -1,12 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * search.h - bisection of anything that has an order
+ * search.h - orders, and bisection of anything that has one
  *
  *	CK_FIRST(i, 0, v.nr, v.v[i].end > off)	the one that holds byte off
  *	CK_LAST(i, 0, v.nr, v.v[i].off <= off)	the last that begins there or before
  */
 #ifndef CK_SEARCH_H
 #define CK_SEARCH_H
+
+#include <stdint.h>
+
+/* For qsort(): by a number, and by another where that is the same. */
+static inline int ck_order(uint64_t a, uint64_t b)
+{
+	return (a > b) - (a < b);
+}
+
+static inline int ck_order2(uint64_t a, uint64_t b, uint64_t then_a,
+			    uint64_t then_b)
+{
+	return a != b ? ck_order(a, b) : ck_order(then_a, then_b);
+}
 
 /*
  * The first @i of [from, to) for which @holds, an expression of @i that is

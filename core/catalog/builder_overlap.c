@@ -8,6 +8,8 @@
  * are counted, for boxes can be made that meet in quadratically many ways.
  */
 #include "core/catalog/builder_priv.h"
+
+#include "core/base/search.h"
 #include "core/geom/tiling.h"
 
 struct join {
@@ -297,9 +299,7 @@ static int by_place(const void *pa, const void *pb)
 
 	if (a->src != b->src)
 		return a->src < b->src ? -1 : 1;
-	if (a->off != b->off)
-		return a->off < b->off ? -1 : 1;
-	return a->part < b->part ? -1 : a->part > b->part;
+	return ck_order2(a->off, b->off, a->part, b->part);
 }
 
 static int refuse_bytes(const struct ck_cells *c, const struct stretch *a,

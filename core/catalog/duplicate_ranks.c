@@ -10,6 +10,8 @@
  */
 #include "core/catalog/builder_priv.h"
 
+#include "core/base/search.h"
+
 #include <xxhash.h>
 
 #define SAMPLE UINT64_C(4096)
@@ -44,11 +46,6 @@ bool ck_duplicate_extent(const struct ck_catalog *img, const struct ck_chunk *x,
 	return true;
 }
 
-static int compare(uint64_t x, uint64_t y)
-{
-	return (x > y) - (x < y);
-}
-
 /* Neighbours by name are alike, being moments or weights: in another order. */
 static uint32_t turn_of(const struct ck_duplicate_piece *p)
 {
@@ -58,13 +55,9 @@ static uint32_t turn_of(const struct ck_duplicate_piece *p)
 static int by_unit(const void *px, const void *py)
 {
 	const struct ck_duplicate_piece *x = px, *y = py;
-	int c = compare(x->unit, y->unit);
+	int c = ck_order2(x->unit, y->unit, turn_of(x), turn_of(y));
 
-	if (!c)
-		c = compare(turn_of(x), turn_of(y));
-	if (!c)
-		c = compare(x->src, y->src);
-	return c ? c : compare(x->off, y->off);
+	return c ? c : ck_order2(x->src, y->src, x->off, y->off);
 }
 
 /*
@@ -133,11 +126,11 @@ static int add_units(struct finder *f, const struct ck_duplicate_ranks *t,
 static int by_what(const void *px, const void *py)
 {
 	const struct unit *x = px, *y = py;
-	int c = compare(x->nr, y->nr);
+	int c = ck_order(x->nr, y->nr);
 
 	if (!c)
-		c = compare(x->what, y->what);
-	return c ? c : compare(x->name, y->name);
+		c = ck_order(x->what, y->what);
+	return c ? c : ck_order(x->name, y->name);
 }
 
 static size_t group_end(const struct finder *f, size_t from)

@@ -3,6 +3,7 @@
 #include "core/ckpt/ckpt_priv.h"
 
 #include "core/base/auto.h"
+#include "core/base/search.h"
 #include "core/base/vec.h"
 #include "core/write/sums.h"
 
@@ -22,9 +23,7 @@ static int by_place(const void *a, const void *b)
 {
 	const struct archive *x = a, *y = b;
 
-	if (x->src != y->src)
-		return x->src < y->src ? -1 : 1;
-	return (x->off > y->off) - (x->off < y->off);
+	return ck_order2(x->src, y->src, x->off, y->off);
 }
 
 static int add_all(struct archives *a, const struct ck_catalog *img,

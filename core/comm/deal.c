@@ -14,9 +14,7 @@ static int by_place(const void *pa, const void *pb)
 {
 	const struct ck_deal_range *a = pa, *b = pb;
 
-	if (a->src != b->src)
-		return a->src < b->src ? -1 : 1;
-	return (a->lo > b->lo) - (a->lo < b->lo);
+	return ck_order2(a->src, b->src, a->lo, b->lo);
 }
 
 /* One of those that are not further apart than @gap. */

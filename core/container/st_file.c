@@ -8,6 +8,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/search.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -58,9 +59,7 @@ static int by_begin(const void *a, const void *b)
 	const struct ck_st_entry *x = *(struct ck_st_entry *const *)a;
 	const struct ck_st_entry *y = *(struct ck_st_entry *const *)b;
 
-	return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) :
-	       x->end != y->end	    ? (x->end < y->end ? -1 : 1) :
-				      0;
+	return ck_order2(x->begin, y->begin, x->end, y->end);
 }
 
 /* In this format no byte belongs to two tensors, and none lies inside another. */

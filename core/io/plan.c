@@ -2,6 +2,7 @@
 #include "core/io/plan.h"
 
 #include "core/base/check.h"
+#include "core/base/search.h"
 #include "core/geom/dtype.h"
 
 #include <stdlib.h>
@@ -37,9 +38,7 @@ static int by_place(const void *a, const void *b)
 {
 	const struct ck_plan_run *x = a, *y = b;
 
-	if (x->src != y->src)
-		return x->src < y->src ? -1 : 1;
-	return (x->off > y->off) - (x->off < y->off);
+	return ck_order2(x->src, y->src, x->off, y->off);
 }
 
 static bool is_sorted(const struct ck_plan *p)

@@ -12,6 +12,7 @@
 
 #include "core/base/check.h"
 #include "core/base/clock.h"
+#include "core/base/search.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -213,9 +214,7 @@ static int by_source(const void *pa, const void *pb, void *ctx)
 	const struct ck_load_part *a = ck_load_part(load, *(uint32_t *)pa);
 	const struct ck_load_part *b = ck_load_part(load, *(uint32_t *)pb);
 
-	if (a->src != b->src)
-		return a->src < b->src ? -1 : 1;
-	return (a->off > b->off) - (a->off < b->off);
+	return ck_order2(a->src, b->src, a->off, b->off);
 }
 
 void ck_load_plan(struct ck_load *load)

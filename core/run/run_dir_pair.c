@@ -7,6 +7,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/number.h"
+#include "core/base/search.h"
 #include "core/format/format.h"
 #include "core/run/run_dir.h"
 
@@ -98,9 +99,7 @@ static int by_id(const void *pa, const void *pb)
 {
 	const struct one *a = pa, *b = pb;
 
-	if (a->id != b->id)
-		return a->id < b->id ? -1 : 1;
-	return (a->order > b->order) - (a->order < b->order);
+	return ck_order2(a->id, b->id, a->order, b->order);
 }
 
 static int by_shape(const void *pa, const void *pb)

@@ -49,9 +49,7 @@ static int by_place(const void *a, const void *b)
 {
 	const struct ck_crc *x = a, *y = b;
 
-	if (x->file != y->file)
-		return x->file < y->file ? -1 : 1;
-	return (x->off > y->off) - (x->off < y->off);
+	return ck_order2(x->file, y->file, x->off, y->off);
 }
 
 static size_t nr_parts(const struct ck_crcs *c, const struct ck_crc *s)

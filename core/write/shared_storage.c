@@ -9,6 +9,7 @@
 #include "core/write/shared_storage.h"
 
 #include "core/base/check.h"
+#include "core/base/search.h"
 #include "core/geom/chunk.h"
 
 #include <errno.h>
@@ -28,9 +29,7 @@ static int by_place(const void *a, const void *b)
 {
 	const struct stretch *x = a, *y = b;
 
-	if (x->src != y->src)
-		return x->src < y->src ? -1 : 1;
-	return (x->from > y->from) - (x->from < y->from);
+	return ck_order2(x->src, y->src, x->from, y->from);
 }
 
 static size_t gather(const struct ck_catalog *img, struct stretch *v)

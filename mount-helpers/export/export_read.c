@@ -12,6 +12,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/search.h"
 #include "core/geom/range.h"
 #include "core/load/load.h"
 
@@ -32,9 +33,7 @@ static int by_place(const void *pa, const void *pb)
 
 	if (a->src != b->src)
 		return a->src < b->src ? -1 : 1;
-	if (a->off != b->off)
-		return a->off < b->off ? -1 : 1;
-	return (a->piece > b->piece) - (a->piece < b->piece);
+	return ck_order2(a->off, b->off, a->piece, b->piece);
 }
 
 /*

@@ -14,6 +14,7 @@
 #include "core/format/deepspeed/deepspeed.h"
 
 #include "core/base/check.h"
+#include "core/base/search.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -118,9 +119,7 @@ static int flat_order(const void *pa, const void *pb)
 {
 	const struct deepspeed_flat *a = pa, *b = pb;
 
-	if (a->state != b->state)
-		return a->state < b->state ? -1 : 1;
-	return a->group < b->group ? -1 : a->group > b->group;
+	return ck_order2(a->state, b->state, a->group, b->group);
 }
 
 /*

@@ -32,9 +32,7 @@ static int by_file(const void *a, const void *b)
 	const struct ck_st_shard *x = &((const struct shard *)a)->is;
 	const struct ck_st_shard *y = &((const struct shard *)b)->is;
 
-	if (x->file != y->file)
-		return x->file < y->file ? -1 : 1;
-	return (x->rank > y->rank) - (x->rank < y->rank);
+	return ck_order2(x->file, y->file, x->rank, y->rank);
 }
 
 static int list(struct shard *v, const struct ck_hf_set *s, unsigned *ranks,

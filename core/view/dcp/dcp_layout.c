@@ -329,9 +329,7 @@ static int stored_order(const void *pa, const void *pb)
 
 	if (a->src != b->src)
 		return a->src < b->src ? -1 : 1;
-	if (a->off != b->off)
-		return a->off < b->off ? -1 : 1;
-	return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
+	return ck_order2(a->off, b->off, a->tensor, b->tensor);
 }
 
 static int add_tensors(struct ck_dcp_layout *l, uint64_t file_size,

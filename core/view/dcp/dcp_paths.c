@@ -13,6 +13,7 @@
 #include "core/view/dcp/dcp_layout.h"
 
 #include "core/base/auto.h"
+#include "core/base/search.h"
 #include "core/view/nest.h"
 
 #include <errno.h>
@@ -194,9 +195,7 @@ static int by_place(const void *pa, const void *pb)
 
 	if (a->known != b->known)
 		return a->known ? -1 : 1;
-	if (a->at != b->at)
-		return a->at < b->at ? -1 : 1;
-	return a->entry < b->entry ? -1 : a->entry > b->entry;
+	return ck_order2(a->at, b->at, a->entry, b->entry);
 }
 
 static uint32_t order_of(const struct ck_dcp_layout *l, uint32_t entry)
