@@ -4,6 +4,7 @@
 
 #include "core/base/check.h"
 
+#include "core/base/match.h"
 #include "core/base/number.h"
 
 #include <inttypes.h>
@@ -35,9 +36,8 @@ int text_compare(const struct ck_catalog *a, uint32_t a_ref,
 	size_t a_len, b_len;
 	const char *x = ck_catalog_str(a, a_ref, &a_len);
 	const char *y = ck_catalog_str(b, b_ref, &b_len);
-	int c = memcmp(x, y, CK_MIN(a_len, b_len));
 
-	return c ? c : (a_len > b_len) - (a_len < b_len);
+	return ck_text_order(x, a_len, y, b_len);
 }
 
 void text_tree(struct ck_str *out, const struct ck_catalog *img, uint32_t tree)

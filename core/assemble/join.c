@@ -7,6 +7,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/match.h"
 #include "core/geom/dtype.h"
 
 #include <errno.h>
@@ -39,8 +40,7 @@ static void put_word(struct ck_str *out, const struct ck_asm_saying *s,
 		      { "other_dtype", s->other, true } };
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(words); i++)
-		if (strlen(words[i].name) == len &&
-		    !memcmp(words[i].name, word, len))
+		if (ck_text_is(word, len, words[i].name))
 			ck_str_puts(out,
 				    words[i].dtype ?
 					    ck_dtype_info(words[i].p->x.dtype)

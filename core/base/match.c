@@ -2,9 +2,17 @@
 #include "core/base/match.h"
 
 #include "core/base/check.h"
+#include "core/base/search.h"
 
 #include <stdint.h>
 #include <string.h>
+
+int ck_text_order(const char *a, size_t a_len, const char *b, size_t b_len)
+{
+	int c = memcmp(a, b, CK_MIN(a_len, b_len));
+
+	return c ? c : ck_order(a_len, b_len);
+}
 
 /* As a shell does; linear but for one place to go back to. */
 bool ck_glob(const char *pattern, size_t pattern_len, const char *name,

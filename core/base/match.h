@@ -1,10 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* match.h - names that a pattern chooses, and those that were meant */
+/* match.h - names: the same, in order, chosen by a pattern, meant */
 #ifndef CK_MATCH_H
 #define CK_MATCH_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
+
+/* Whether the @len bytes of @s are @word. */
+static inline bool ck_text_is(const char *s, size_t len, const char *word)
+{
+	return strlen(word) == len && !memcmp(s, word, len);
+}
+
+/* The order of two texts by their bytes; what the other begins with is before. */
+int ck_text_order(const char *a, size_t a_len, const char *b, size_t b_len);
 
 /*
  * A pattern with a * for any run of characters.  In time of the product of both

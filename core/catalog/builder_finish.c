@@ -7,6 +7,8 @@
  */
 #include "core/catalog/builder_priv.h"
 
+#include "core/base/match.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -236,9 +238,7 @@ static int by_name(const void *px, const void *py, void *ctx)
 	int c = (x->tree > y->tree) - (x->tree < y->tree);
 
 	if (!c)
-		c = memcmp(xs, ys, CK_MIN(x_len, y_len));
-	if (!c)
-		c = (x_len > y_len) - (x_len < y_len);
+		c = ck_text_order(xs, x_len, ys, y_len);
 	/* the same name twice: by place, so that the order is one */
 	if (!c)
 		c = (x->src > y->src) - (x->src < y->src);

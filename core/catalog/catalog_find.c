@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* catalog_find.c - a tensor by its file name, or by its true name */
 #include "core/base/check.h"
+#include "core/base/match.h"
 #include "core/base/search.h"
 #include "core/catalog/catalog.h"
 #include "core/catalog/catalog_priv.h"
@@ -15,9 +16,7 @@ static int compare(const struct ck_catalog *img, const struct ck_tensor *t,
 	const char *s = ck_catalog_str(img, t->file, &have);
 	int c = (t->tree > tree) - (t->tree < tree);
 
-	if (!c)
-		c = memcmp(s, file, CK_MIN(have, len));
-	return c ? c : (have > len) - (have < len);
+	return c ? c : ck_text_order(s, have, file, len);
 }
 
 uint32_t ck_catalog_find_file(const struct ck_catalog *img, uint32_t tree,

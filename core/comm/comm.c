@@ -4,6 +4,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/match.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,8 +25,7 @@ static const struct ck_comm_ops *const kinds[] = { &ck_comm_shm, &ck_comm_tcp,
 static const struct ck_comm_ops *find(const char *kind, size_t len)
 {
 	for (unsigned i = 0; i < CK_ARRAY_LEN(kinds); i++)
-		if (strlen(kinds[i]->kind) == len &&
-		    !memcmp(kinds[i]->kind, kind, len))
+		if (ck_text_is(kind, len, kinds[i]->kind))
 			return kinds[i];
 	return NULL;
 }

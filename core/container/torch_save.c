@@ -7,6 +7,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/limits.h"
+#include "core/base/match.h"
 #include "core/base/suffix.h"
 #include "core/container/torch_save_priv.h"
 
@@ -66,10 +67,8 @@ bool ck_torch_save_is(struct ck_source *src)
 static int storage_order(const void *pa, const void *pb)
 {
 	const struct ck_torch_storage *a = pa, *b = pb;
-	int cmp = memcmp(a->key, b->key, CK_MIN(a->key_len, b->key_len));
 
-	return cmp ? cmp :
-		     (a->key_len > b->key_len) - (a->key_len < b->key_len);
+	return ck_text_order(a->key, a->key_len, b->key, b->key_len);
 }
 
 void ck_torch_save_sort(struct ck_torch_save *ts)
@@ -143,7 +142,7 @@ static const struct ck_zip_entry *find(const struct ck_torch_save *ts,
 		size_t len;
 		const char *name = record_name(&ts->entries[i], &len);
 
-		if (len == strlen(want) && !memcmp(name, want, len))
+		if (ck_text_is(name, len, want))
 			return &ts->entries[i];
 	}
 	return NULL;

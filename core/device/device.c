@@ -2,6 +2,7 @@
 /* device.c - devices by name, and copies that are waited for */
 #include "core/device/device.h"
 
+#include "core/base/match.h"
 #include "core/base/number.h"
 
 #include <errno.h>
@@ -16,8 +17,7 @@ const struct ck_device_ops *const ck_devices[] = { &ck_device_host,
 static const struct ck_device_ops *find(const char *name, size_t len)
 {
 	for (unsigned i = 0; ck_devices[i]; i++)
-		if (strlen(ck_devices[i]->name) == len &&
-		    !memcmp(ck_devices[i]->name, name, len))
+		if (ck_text_is(name, len, ck_devices[i]->name))
 			return ck_devices[i];
 	return NULL;
 }

@@ -7,6 +7,7 @@
 #include "core/draft/draft.h"
 
 #include "core/base/auto.h"
+#include "core/base/match.h"
 #include "core/root/fault_point.h"
 
 #include <errno.h>
@@ -44,9 +45,7 @@ int ck_commit_was(const struct ck_root *root, const char *as, const char *name)
 	n = fd < 0 ? -1 : fgetxattr(fd, FROM, from, sizeof(from));
 	if (n < 0)
 		return fd >= 0 && errno == EOPNOTSUPP ? -EOPNOTSUPP : -ENOENT;
-	return (size_t)n == strlen(name) && !memcmp(from, name, (size_t)n) ?
-		       0 :
-		       -ENOENT;
+	return ck_text_is(from, (size_t)n, name) ? 0 : -ENOENT;
 }
 
 /* Whether SRC/NAME is what the record meant. */

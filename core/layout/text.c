@@ -2,6 +2,7 @@
 /* text.c - variables and small sums in names; see text.h */
 #include "core/layout/text.h"
 
+#include "core/base/match.h"
 #include "core/base/number.h"
 
 #include <ctype.h>
@@ -22,8 +23,7 @@ unsigned ck_layout_axis(const struct ck_layout_mesh *mesh, const char *name,
 			size_t len)
 {
 	for (unsigned i = 0; i < mesh->nr; i++)
-		if (strlen(mesh->axis[i].name) == len &&
-		    !memcmp(mesh->axis[i].name, name, len))
+		if (ck_text_is(name, len, mesh->axis[i].name))
 			return i;
 	return CK_LAYOUT_AXES;
 }

@@ -9,6 +9,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/cpus.h"
+#include "core/base/match.h"
 #include "core/load/load.h"
 
 #include <errno.h>
@@ -79,31 +80,26 @@ int ck_lib_item(const unshard_item *item, struct ck_load_item *out,
 		       ck_fail(err, EINVAL, "there is no dtype \"%s\"", dtype);
 }
 
-static bool is_word(const char *at, size_t len, const char *word)
-{
-	return strlen(word) == len && !memcmp(at, word, len);
-}
-
 static bool read_option(const char *text, size_t len, struct ck_load_in *in)
 {
-	if (is_word(text, len, "prefault=off"))
+	if (ck_text_is(text, len, "prefault=off"))
 		in->no_prefault = true;
-	else if (is_word(text, len, "prefault=auto"))
+	else if (ck_text_is(text, len, "prefault=auto"))
 		in->no_prefault = false;
-	else if (is_word(text, len, "cufile=auto"))
+	else if (ck_text_is(text, len, "cufile=auto"))
 		in->no_dstore = false;
-	else if (is_word(text, len, "cufile=off"))
+	else if (ck_text_is(text, len, "cufile=off"))
 		in->no_dstore = true;
-	else if (is_word(text, len, "cache=auto") ||
-		 is_word(text, len, "cache=buffered"))
+	else if (ck_text_is(text, len, "cache=auto") ||
+		 ck_text_is(text, len, "cache=buffered"))
 		in->cache = CK_LOAD_CACHED;
-	else if (is_word(text, len, "cache=direct"))
+	else if (ck_text_is(text, len, "cache=direct"))
 		in->cache = CK_LOAD_DIRECT;
-	else if (is_word(text, len, "cache=drop"))
+	else if (ck_text_is(text, len, "cache=drop"))
 		in->cache = CK_LOAD_DROPPED;
-	else if (is_word(text, len, "alone=auto"))
+	else if (ck_text_is(text, len, "alone=auto"))
 		in->never_alone = false;
-	else if (is_word(text, len, "alone=never"))
+	else if (ck_text_is(text, len, "alone=never"))
 		in->never_alone = true;
 	else
 		return false;

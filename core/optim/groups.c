@@ -4,6 +4,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/match.h"
 #include "core/base/str.h"
 #include "core/base/strmap.h"
 #include "core/container/torch_walk.h"
@@ -130,8 +131,7 @@ int ck_optim_groups_params(const struct ck_optim_groups *g, int64_t nr,
 
 bool ck_optim_is_params(const char *key, size_t len)
 {
-	return len == strlen(CK_OPTIM_PARAMS) &&
-	       !memcmp(key, CK_OPTIM_PARAMS, len);
+	return ck_text_is(key, len, CK_OPTIM_PARAMS);
 }
 
 int ck_optim_groups_report(const struct ck_optim_groups *g,

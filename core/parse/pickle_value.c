@@ -5,6 +5,7 @@
 #include "core/parse/pickle_priv.h"
 
 #include "core/base/le.h"
+#include "core/base/match.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -101,11 +102,6 @@ bool ck_pv_str(const struct ck_pickle *p, ck_pv v, const char **s, size_t *len)
 	return true;
 }
 
-static bool equals(const char *s, size_t len, const char *literal)
-{
-	return len == strlen(literal) && !memcmp(s, literal, len);
-}
-
 bool ck_pv_key_text(const struct ck_pickle *p, ck_pv key, char number[24],
 		    const char **text, size_t *len)
 {
@@ -125,7 +121,7 @@ bool ck_pv_is_str(const struct ck_pickle *p, ck_pv v, const char *literal)
 	const char *s;
 	size_t len;
 
-	return ck_pv_str(p, v, &s, &len) && equals(s, len, literal);
+	return ck_pv_str(p, v, &s, &len) && ck_text_is(s, len, literal);
 }
 
 bool ck_pv_global(const struct ck_pickle *p, ck_pv v, const char **module,
@@ -149,7 +145,8 @@ bool ck_pv_is_global(const struct ck_pickle *p, ck_pv v, const char *module,
 	size_t m_len, n_len;
 
 	return ck_pv_global(p, v, &m, &m_len, &n, &n_len) &&
-	       equals(n, n_len, name) && (!module || equals(m, m_len, module));
+	       ck_text_is(n, n_len, name) &&
+	       (!module || ck_text_is(m, m_len, module));
 }
 
 /* The list of slices at the heart of @v; 0: there is none. */

@@ -24,6 +24,7 @@
 #include "core/base/check.h"
 #include "core/base/le.h"
 #include "core/base/limits.h"
+#include "core/base/match.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -310,11 +311,8 @@ static int by_name(const void *a, const void *b)
 {
 	const struct ck_zip_entry *x = *(const struct ck_zip_entry *const *)a;
 	const struct ck_zip_entry *y = *(const struct ck_zip_entry *const *)b;
-	int order = memcmp(x->name, y->name, CK_MIN(x->name_len, y->name_len));
 
-	if (order)
-		return order;
-	return (x->name_len > y->name_len) - (x->name_len < y->name_len);
+	return ck_text_order(x->name, x->name_len, y->name, y->name_len);
 }
 
 static int check_overlap(struct ck_zip_entry *v, size_t nr, struct ck_err *err)

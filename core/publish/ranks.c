@@ -4,6 +4,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/match.h"
 #include "core/base/number.h"
 #include "core/base/str.h"
 #include "core/base/suffix.h"
@@ -124,22 +125,15 @@ static bool tells_how_many(const char *path)
 
 /* ---- all of a directory ---- */
 
-static int compare(const char *a, size_t a_len, const char *b, size_t b_len)
-{
-	int c = memcmp(a, b, CK_MIN(a_len, b_len));
-
-	return c ? c : (a_len > b_len) - (a_len < b_len);
-}
-
 /* What is called alike but for the number together. */
 static int by_series(const void *pa, const void *pb)
 {
 	const struct ck_rank *a = pa, *b = pb;
-	int c = compare(a->path, a->from, b->path, b->from);
+	int c = ck_text_order(a->path, a->from, b->path, b->from);
 
 	return c ? c :
-		   compare(a->path + a->to, a->len - a->to, b->path + b->to,
-			   b->len - b->to);
+		   ck_text_order(a->path + a->to, a->len - a->to,
+				 b->path + b->to, b->len - b->to);
 }
 
 static int by_name(const void *pa, const void *pb)
@@ -147,7 +141,7 @@ static int by_name(const void *pa, const void *pb)
 	const struct ck_rank *a = pa, *b = pb;
 	int c = by_series(a, b);
 
-	return c ? c : compare(a->path, a->len, b->path, b->len);
+	return c ? c : ck_text_order(a->path, a->len, b->path, b->len);
 }
 
 static int by_number(const void *pa, const void *pb)

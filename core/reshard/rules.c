@@ -32,7 +32,7 @@ static size_t file_called(const struct ck_opts *opts, const char *name)
 		size_t len;
 		const char *stem = ck_reshard_stem(path, &len);
 
-		if (!name || (strlen(name) == len && !memcmp(name, stem, len)))
+		if (!name || ck_text_is(stem, len, name))
 			return i;
 	}
 	return SIZE_MAX;

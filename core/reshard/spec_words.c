@@ -11,6 +11,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/match.h"
 #include "core/base/number.h"
 
 #include <errno.h>
@@ -89,11 +90,6 @@ static int take_dim(struct words *w, uint64_t dim, uint64_t size,
 	return 0;
 }
 
-static bool is(const char *s, size_t len, const char *word)
-{
-	return strlen(word) == len && !memcmp(s, word, len);
-}
-
 static int take_text(char **to, const char *name, const char *s, size_t len,
 		     struct ck_err *err)
 {
@@ -127,12 +123,12 @@ static int take_word(struct words *w, const char *s, size_t len,
 		return ck_fail(err, EINVAL,
 			       "expected dimN=K, tp=K, pp=K, layers=N+N, "
 			       "rules=NAME, if=A+B or groups=N");
-	if (is(s, key, "layers"))
+	if (ck_text_is(s, key, "layers"))
 		return take_layers(w, value, len - key - 1, err);
-	if (is(s, key, "rules"))
+	if (ck_text_is(s, key, "rules"))
 		return take_text(&w->rules_name, "rules", value, len - key - 1,
 				 err);
-	if (is(s, key, "if")) {
+	if (ck_text_is(s, key, "if")) {
 		w->rules.asked = true;
 		return take_text(&w->rules.truths, "if", value, len - key - 1,
 				 err);
@@ -142,11 +138,11 @@ static int take_word(struct words *w, const char *s, size_t len,
 			       "expected numbers from 1 to %d, without zeros "
 			       "before them",
 			       CK_RESHARD_MAX_RANKS);
-	if (is(s, key, "tp"))
+	if (ck_text_is(s, key, "tp"))
 		return take_size(&w->tp, "tp", n, err);
-	if (is(s, key, "pp"))
+	if (ck_text_is(s, key, "pp"))
 		return take_size(&w->layers.pp, "pp", n, err);
-	if (is(s, key, "groups"))
+	if (ck_text_is(s, key, "groups"))
 		return take_size(&w->rules.groups, "groups", n, err);
 	if (key > 3 && !memcmp(s, "dim", 3) &&
 	    number(s + 3, key - 3, CK_MAX_RANK - 1, &dim))

@@ -5,6 +5,7 @@
 #include "core/view/model_names.h"
 
 #include "core/base/check.h"
+#include "core/base/match.h"
 #include "core/format/format.h"
 #include "core/geom/dtype.h"
 #include "core/geom/range.h"
@@ -69,7 +70,7 @@ static bool is_one_of(const char *const *list, size_t nr, const char *s,
 		      size_t len)
 {
 	for (size_t i = 0; i < nr; i++)
-		if (strlen(list[i]) == len && !memcmp(list[i], s, len))
+		if (ck_text_is(s, len, list[i]))
 			return true;
 	return false;
 }
@@ -116,8 +117,8 @@ static bool lies_below(const struct ck_catalog *img, uint32_t t,
 	struct ck_nest_part part = ck_nest_part(img, t, 0);
 
 	return img->tensors[t].path != CK_NONE && part.key &&
-	       ck_nest_depth(img, t) == 2 && strlen(key) == part.len &&
-	       !memcmp(part.key, key, part.len);
+	       ck_nest_depth(img, t) == 2 &&
+	       ck_text_is(part.key, part.len, key);
 }
 
 bool ck_model_names_twice(const struct ck_catalog *img)
@@ -289,12 +290,10 @@ static uint32_t cut_prefix(struct ck_model_names *n, const char *prefix)
 static int by_name(const void *pa, const void *pb)
 {
 	const struct ck_merged_tensor *a = pa, *b = pb;
-	int cmp = memcmp(a->name, b->name, CK_MIN(a->name_len, b->name_len));
+	int cmp = ck_text_order(a->name, a->name_len, b->name, b->name_len);
 
 	if (cmp)
 		return cmp;
-	if (a->name_len != b->name_len)
-		return a->name_len < b->name_len ? -1 : 1;
 	return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
 }
 

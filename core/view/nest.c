@@ -5,6 +5,7 @@
 #include "core/view/nest.h"
 
 #include "core/base/check.h"
+#include "core/base/match.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -62,17 +63,12 @@ struct ck_nest_part ck_nest_part(const struct ck_catalog *img, uint32_t tensor,
 
 int ck_nest_cmp_part(const struct ck_nest_part *a, const struct ck_nest_part *b)
 {
-	int cmp;
-
 	if (!a->key || !b->key) {
 		if (!a->key != !b->key)
 			return a->key ? -1 : 1;
 		return a->index < b->index ? -1 : a->index > b->index;
 	}
-	cmp = memcmp(a->key, b->key, CK_MIN(a->len, b->len));
-	if (cmp)
-		return cmp;
-	return a->len < b->len ? -1 : a->len > b->len;
+	return ck_text_order(a->key, a->len, b->key, b->len);
 }
 
 struct ck_nest_path ck_nest_path(const struct ck_catalog *img, uint32_t ref)

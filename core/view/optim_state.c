@@ -9,6 +9,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/match.h"
 #include "core/view/nest.h"
 
 #include <errno.h>
@@ -64,9 +65,7 @@ struct find {
 
 static int cmp_text(const struct text *a, const struct text *b)
 {
-	int cmp = memcmp(a->s, b->s, CK_MIN(a->len, b->len));
-
-	return cmp ? cmp : (a->len > b->len) - (a->len < b->len);
+	return ck_text_order(a->s, a->len, b->s, b->len);
 }
 
 static int by_group(const void *a, const void *b)
@@ -84,7 +83,7 @@ static int by_owner(const void *a, const void *b)
 static bool is_one_of(const char *const *list, size_t nr, struct text t)
 {
 	for (size_t i = 0; i < nr; i++)
-		if (strlen(list[i]) == t.len && !memcmp(list[i], t.s, t.len))
+		if (ck_text_is(t.s, t.len, list[i]))
 			return true;
 	return false;
 }

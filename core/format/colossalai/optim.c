@@ -5,6 +5,7 @@
 #include "core/format/slice.h"
 #include "core/format/colossalai/colossalai.h"
 
+#include "core/base/match.h"
 #include "core/base/suffix.h"
 #include "core/base/auto.h"
 #include "core/base/check.h"
@@ -42,8 +43,7 @@ struct optim {
 static bool is_key(const struct ck_torch_leaf *leaf, const char *key)
 {
 	return leaf->path[0].index < 0 &&
-	       leaf->path[0].key_len == strlen(key) &&
-	       !memcmp(leaf->path[0].key, key, strlen(key));
+	       ck_text_is(leaf->path[0].key, leaf->path[0].key_len, key);
 }
 
 /* Files of a set have what one file has below @key. */
@@ -89,8 +89,7 @@ static int pick_group(struct optim *o, const struct ck_pickle *p,
 	if (!*take)
 		return 0; /* no list: a file of something else */
 	if (leaf->depth == 2 && leaf->path[1].index < 0 &&
-	    leaf->path[1].key_len == strlen("params") &&
-	    !memcmp(leaf->path[1].key, "params", strlen("params")))
+	    ck_text_is(leaf->path[1].key, leaf->path[1].key_len, "params"))
 		count_params(o, p, leaf->value);
 	o->name.len = 0;
 	ck_str_puts(&o->name, leaf->name_len ? GROUPS "." : GROUPS);

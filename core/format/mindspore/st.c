@@ -11,6 +11,7 @@
 #include "core/base/check.h"
 #include "core/base/crc32.h"
 #include "core/base/le.h"
+#include "core/base/match.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -49,10 +50,8 @@ static int by_name(const void *a, const void *b)
 {
 	const struct ck_st_entry *x = *(struct ck_st_entry *const *)a;
 	const struct ck_st_entry *y = *(struct ck_st_entry *const *)b;
-	int way = memcmp(x->name, y->name, CK_MIN(x->name_len, y->name_len));
 
-	return way ? way :
-		     (x->name_len > y->name_len) - (x->name_len < y->name_len);
+	return ck_text_order(x->name, x->name_len, y->name, y->name_len);
 }
 
 static int sum_entry(const struct ck_st_entry *e, struct ck_source *in,

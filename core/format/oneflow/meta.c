@@ -11,6 +11,7 @@
 #include "core/format/oneflow/oneflow.h"
 
 #include "core/base/check.h"
+#include "core/base/match.h"
 #include "core/base/number.h"
 #include "core/geom/dtype.h"
 
@@ -106,11 +107,6 @@ static size_t word(struct text *t, const char **out)
 	return t->at - from;
 }
 
-static bool is(const char *w, size_t len, const char *want)
-{
-	return strlen(want) == len && !memcmp(w, want, len);
-}
-
 static int unexpected(const struct text *t, const char *want,
 		      struct ck_err *err)
 {
@@ -142,7 +138,7 @@ static int dims(struct oneflow_meta *m, struct text *t, struct ck_err *err)
 	size_t len = word(t, &w);
 	int ret = 0;
 
-	if (!is(w, len, "dim") || !taken(t, ':'))
+	if (!ck_text_is(w, len, "dim") || !taken(t, ':'))
 		return unexpected(t, "\"dim:\" or \"}\"", err);
 	if (!taken(t, '['))
 		return add_dim(m, t, err);
@@ -175,7 +171,7 @@ static int type(struct oneflow_meta *m, struct text *t, struct ck_err *err)
 	again = *t;
 	len = word(t, &w);
 	for (size_t i = 0; i < CK_ARRAY_LEN(types); i++)
-		if (is(w, len, types[i].name)) {
+		if (ck_text_is(w, len, types[i].name)) {
 			m->type = (int)i;
 			return 0;
 		}
@@ -200,10 +196,10 @@ int ck_oneflow_meta_parse(struct oneflow_meta *out, const char *text,
 		const char *w;
 		size_t n = word(&t, &w);
 
-		if (is(w, n, "shape") && !have_shape) {
+		if (ck_text_is(w, n, "shape") && !have_shape) {
 			have_shape = true;
 			ret = shape(out, &t, err);
-		} else if (is(w, n, "data_type") && !have_type) {
+		} else if (ck_text_is(w, n, "data_type") && !have_type) {
 			have_type = true;
 			ret = type(out, &t, err);
 		} else {

@@ -17,6 +17,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/match.h"
 #include "core/base/number.h"
 #include "core/geom/dtype.h"
 
@@ -361,8 +362,7 @@ static uint32_t find_file(const struct ck_view *base, uint32_t d,
 	size_t n = len > strlen(suffix) ? len - strlen(suffix) : 0;
 	uint64_t rank;
 
-	if (len == strlen(CK_RANK_LAYOUT_NAME) &&
-	    !memcmp(name, CK_RANK_LAYOUT_NAME, len))
+	if (ck_text_is(name, len, CK_RANK_LAYOUT_NAME))
 		return layout_of(base, d) ? d << CK_VIEW_FOLDER_SHIFT | LAYOUT :
 					    CK_NONE;
 	_Static_assert(CK_RESHARD_MAX_RANKS <= IN_FOLDER, "numbers fit");

@@ -9,6 +9,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/match.h"
 #include "core/emit/pickle_out.h"
 #include "core/view/torch/torch_tree.h"
 
@@ -86,15 +87,12 @@ static bool after(const struct ck_nest_part *part, const char *word,
 
 static bool is(const struct ck_nest_part *part, const char *word)
 {
-	return part->key && part->len == strlen(word) &&
-	       !memcmp(part->key, word, part->len);
+	return part->key && ck_text_is(part->key, part->len, word);
 }
 
 static int cmp_text(const struct text *a, const struct text *b)
 {
-	int cmp = memcmp(a->s, b->s, CK_MIN(a->len, b->len));
-
-	return cmp ? cmp : (a->len > b->len) - (a->len < b->len);
+	return ck_text_order(a->s, a->len, b->s, b->len);
 }
 
 static int by_param(const void *pa, const void *pb)
@@ -144,8 +142,7 @@ static int take_entry(struct dict *d, uint32_t i, struct text rest)
 			     .order = order_of(d->f->img, leaf_of(d, i)->ref) };
 	e->key.s = dot + 1;
 	e->key.len = rest.len - e->param.len - 1;
-	if (e->key.len == strlen(PARAMS) &&
-	    !memcmp(e->key.s, PARAMS, e->key.len))
+	if (ck_text_is(e->key.s, e->key.len, PARAMS))
 		return stays(d, "its param_groups have lists of parameters");
 	return e->order ? 0 : stays(d, "no order of its keys is known");
 }

@@ -4,6 +4,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/match.h"
 #include "core/base/number.h"
 #include "core/base/vec.h"
 #include "core/emit/pickle_out.h"
@@ -50,8 +51,7 @@ struct tree {
 
 static bool is_key(const struct ck_nest_part *part, const char *key)
 {
-	return part->key && part->len == strlen(key) &&
-	       !memcmp(part->key, key, part->len);
+	return part->key && ck_text_is(part->key, part->len, key);
 }
 
 static struct ck_nest_part part_of(const struct tree *t, uint32_t i,
@@ -148,9 +148,8 @@ static void take_params(struct tree *t, struct optimizer *o, uint32_t leaf,
 static int by_name(const void *pa, const void *pb)
 {
 	const struct param *a = pa, *b = pb;
-	int cmp = memcmp(a->name, b->name, CK_MIN(a->len, b->len));
 
-	return cmp ? cmp : (a->len > b->len) - (a->len < b->len);
+	return ck_text_order(a->name, a->len, b->name, b->len);
 }
 
 static void find_optimizers(struct tree *t)
