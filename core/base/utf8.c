@@ -29,6 +29,16 @@ size_t ck_utf8_len(const unsigned char *s, size_t left)
 	return len;
 }
 
+bool ck_utf8_ok(const char *s, size_t len)
+{
+	for (size_t i = 0, n; i < len; i += n) {
+		n = ck_utf8_len((const unsigned char *)s + i, len - i);
+		if (!n)
+			return false;
+	}
+	return true;
+}
+
 bool ck_utf8_obeyed(const unsigned char *s, size_t n)
 {
 	if (n == 1)

@@ -35,11 +35,8 @@ const char *ck_ckpt_records_refuse(const struct ck_catalog *img, uint32_t t,
 		return "MindSpore has no name for its dtype";
 	if (tensor->rank == 1 && !img->dims[tensor->shape])
 		return "MindSpore takes the shape [0] for a number";
-	for (size_t i = 0, n; i < name_len; i += n) {
-		n = ck_utf8_len((const unsigned char *)name + i, name_len - i);
-		if (!n)
-			return "its name is not UTF-8, which protobuf's are";
-	}
+	if (!ck_utf8_ok(name, name_len))
+		return "its name is not UTF-8, which protobuf's are";
 	return NULL;
 }
 

@@ -17,11 +17,8 @@ const char *ck_st_out_refuses(uint8_t dtype, unsigned rank, const char *name,
 		return "safetensors counts 4-bit elements, a scalar holds two";
 	if (len == 12 && !memcmp(name, "__metadata__", 12))
 		return "safetensors reserves the name __metadata__";
-	for (size_t i = 0, n; i < len; i += n) {
-		n = ck_utf8_len((const unsigned char *)name + i, len - i);
-		if (!n)
-			return "its name is not UTF-8, which JSON must be";
-	}
+	if (!ck_utf8_ok(name, len))
+		return "its name is not UTF-8, which JSON must be";
 	return NULL;
 }
 

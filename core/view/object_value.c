@@ -427,11 +427,8 @@ static const char *put_json(struct ck_str *s, const char *text, size_t len)
 
 static const char *put_text(struct ck_str *s, const char *text, size_t len)
 {
-	for (size_t i = 0, n; i < len; i += n) {
-		n = ck_utf8_len((const unsigned char *)text + i, len - i);
-		if (!n)
-			return "its bytes are in no form that is known";
-	}
+	if (!ck_utf8_ok(text, len))
+		return "its bytes are in no form that is known";
 	ck_po_str(s, text, len);
 	return NULL;
 }

@@ -23,18 +23,6 @@ struct piece {
 	struct ck_chunk_at at;
 };
 
-static bool is_utf8(const char *s, size_t len)
-{
-	for (size_t at = 0; at < len;) {
-		size_t n = ck_utf8_len((const unsigned char *)s + at, len - at);
-
-		if (!n)
-			return false;
-		at += n;
-	}
-	return true;
-}
-
 static bool sayable(const struct ck_catalog *img, uint32_t ref)
 {
 	const char *s;
@@ -43,7 +31,7 @@ static bool sayable(const struct ck_catalog *img, uint32_t ref)
 	if (ref == CK_NONE)
 		return false;
 	s = ck_catalog_str(img, ref, &len);
-	return !memchr(s, 0, len) && is_utf8(s, len);
+	return !memchr(s, 0, len) && ck_utf8_ok(s, len);
 }
 
 static void put_ref(struct layout_show *s, uint32_t ref)

@@ -21,16 +21,6 @@
 
 #define MAX_ITEMS (UINT64_C(1) << 20) /* about, beyond one a tensor */
 
-static bool is_utf8(const char *s, size_t len)
-{
-	for (size_t i = 0, n; i < len; i += n) {
-		n = ck_utf8_len((const unsigned char *)s + i, len - i);
-		if (!n)
-			return false;
-	}
-	return true;
-}
-
 static bool utf8_names(const struct ck_catalog *img, uint32_t path,
 		       uint32_t name)
 {
@@ -38,12 +28,12 @@ static bool utf8_names(const struct ck_catalog *img, uint32_t path,
 	const char *s = ck_catalog_str(img, name, &len);
 	unsigned depth = ck_nest_path_depth(img, path);
 
-	if (!is_utf8(s, len))
+	if (!ck_utf8_ok(s, len))
 		return false;
 	for (unsigned i = 0; i < depth; i++) {
 		struct ck_nest_part p = ck_nest_path_part(img, path, name, i);
 
-		if (p.key && !is_utf8(p.key, p.len))
+		if (p.key && !ck_utf8_ok(p.key, p.len))
 			return false;
 	}
 	return true;

@@ -22,14 +22,10 @@ static void put_text(struct ck_value_out *o, ck_pv v)
 	size_t len;
 
 	ck_pv_str(o->p, v, &text, &len);
-	for (size_t at = 0, n; at < len; at += n) {
-		n = ck_utf8_len((const unsigned char *)text + at, len - at);
-		if (!n) {
-			o->why = "a text in it is not UTF-8";
-			return;
-		}
-	}
-	ck_po_str(o->s, text, len);
+	if (ck_utf8_ok(text, len))
+		ck_po_str(o->s, text, len);
+	else
+		o->why = "a text in it is not UTF-8";
 }
 
 /* An OrderedDict is a dict. */

@@ -45,14 +45,9 @@ static bool utf8_path(const struct ck_catalog *img, uint32_t t)
 {
 	for (unsigned i = 0; i < ck_nest_depth(img, t); i++) {
 		struct ck_nest_part part = ck_nest_part(img, t, i);
-		size_t n;
 
-		for (size_t at = 0; part.key && at < part.len; at += n) {
-			n = ck_utf8_len((const unsigned char *)part.key + at,
-					part.len - at);
-			if (!n)
-				return false;
-		}
+		if (part.key && !ck_utf8_ok(part.key, part.len))
+			return false;
 	}
 	return true;
 }
