@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * suffix.h - a file's name without its folder, how it ends, and its number
+ * suffix.h - a file's name without its folder, how it begins and ends, and its number
  */
 #ifndef CK_SUFFIX_H
 #define CK_SUFFIX_H
@@ -8,6 +8,11 @@
 #include <ctype.h>
 #include <stdbool.h>
 #include <string.h>
+
+static inline bool ck_begins(const char *name, const char *with)
+{
+	return !strncmp(name, with, strlen(with));
+}
 
 static inline bool ck_ends_in(const char *name, const char *suffix)
 {

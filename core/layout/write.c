@@ -68,7 +68,7 @@ static void check_target(const struct ck_layout_in *in,
 	if (what)
 		ck_layout_bad(in, "%.200s: tensors[%u] %s", t->name, rule,
 			      what);
-	if (!strncmp(t->name, CK_LAYOUT_FILLER, strlen(CK_LAYOUT_FILLER)))
+	if (ck_begins(t->name, CK_LAYOUT_FILLER))
 		ck_layout_bad(in,
 			      "%.200s: names that begin with %s are for what "
 			      "lies between tensors",

@@ -9,6 +9,7 @@
 #include "mount-helpers/mount/supervisor_priv.h"
 
 #include "core/base/auto.h"
+#include "core/base/suffix.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -38,11 +39,6 @@
 
 #define TRIES 10 /* at a folder that nobody takes for left */
 
-static bool begins(const char *name, const char *prefix)
-{
-	return !strncmp(name, prefix, strlen(prefix));
-}
-
 /* Files are made with a name where no other can be had, for a moment. */
 static void remove_items(int fd)
 {
@@ -50,7 +46,7 @@ static void remove_items(int fd)
 	const struct dirent *e;
 
 	while (d && (e = readdir(d)))
-		if (begins(e->d_name, ITEM))
+		if (ck_begins(e->d_name, ITEM))
 			unlinkat(fd, e->d_name, 0);
 }
 
@@ -73,7 +69,7 @@ static void remove_all_left(const char *in)
 	const struct dirent *e;
 
 	while (d && (e = readdir(d)))
-		if (begins(e->d_name, PREFIX))
+		if (ck_begins(e->d_name, PREFIX))
 			remove_left(dirfd(d), e->d_name);
 }
 

@@ -26,8 +26,7 @@ static size_t stem(const char *name)
 
 bool ck_colossalai_part_is_optimizer(const char *name)
 {
-	return stem(name) == strlen(OPTIMIZER) &&
-	       !strncmp(name, OPTIMIZER, strlen(OPTIMIZER));
+	return stem(name) == strlen(OPTIMIZER) && ck_begins(name, OPTIMIZER);
 }
 
 static bool has_file(ck_has_fn has, const void *ctx, const char *a,
@@ -83,19 +82,14 @@ bool ck_colossalai_parts_are_files(ck_has_fn has, const void *ctx)
 	       are_save(has, ctx);
 }
 
-static bool begins(const char *name, const char *with)
-{
-	return !strncmp(name, with, strlen(with));
-}
-
 /* The part that a file is of; NULL: of any (config.json). */
 static const char *part_of(const char *name)
 {
-	if (begins(name, "pytorch_optim") || begins(name, "optimizer.") ||
-	    begins(name, "optimizer-"))
+	if (ck_begins(name, "pytorch_optim") || ck_begins(name, "optimizer.") ||
+	    ck_begins(name, "optimizer-"))
 		return OPTIMIZER;
-	if (begins(name, "pytorch_model") || begins(name, "model.") ||
-	    begins(name, "model-"))
+	if (ck_begins(name, "pytorch_model") || ck_begins(name, "model.") ||
+	    ck_begins(name, "model-"))
 		return MODEL;
 	return strcmp(name, SCHEDULER) ? NULL : SCHEDULER;
 }

@@ -141,7 +141,7 @@ static bool is_trainer_file(const char *name)
 	};
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(begin); i++)
-		if (!strncmp(name, begin[i], strlen(begin[i])))
+		if (ck_begins(name, begin[i]))
 			return true;
 	return false;
 }

@@ -166,7 +166,7 @@ static const char *bare(const char *name)
 	};
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(wraps); i++)
-		if (!strncmp(name, wraps[i], strlen(wraps[i]))) {
+		if (ck_begins(name, wraps[i])) {
 			name += strlen(wraps[i]);
 			i = SIZE_MAX; /* from the beginning */
 		}
@@ -447,15 +447,10 @@ static bool unwrap(const char *name, char *out, size_t room)
 	return true;
 }
 
-static bool begins(const char *name, const char *with)
-{
-	return !strncmp(name, with, strlen(with));
-}
-
 static bool is_llama(const char *name)
 {
-	return begins(name, "embed_tokens.") || begins(name, "layers.") ||
-	       begins(name, "norm.");
+	return ck_begins(name, "embed_tokens.") || ck_begins(name, "layers.") ||
+	       ck_begins(name, "norm.");
 }
 
 /* The model's own name at the end of @name, and "model." where it has none. */
@@ -468,14 +463,14 @@ static const char *own_name(const char *name, const char **prefix)
 	for (;;) {
 		size_t i = 0;
 
-		if (begins(name, "lm_head.") ||
-		    (begins(name, "model.") && is_llama(name + 6)))
+		if (ck_begins(name, "lm_head.") ||
+		    (ck_begins(name, "model.") && is_llama(name + 6)))
 			return name;
 		if (is_llama(name)) {
 			*prefix = "model.";
 			return name;
 		}
-		while (i < CK_ARRAY_LEN(wraps) && !begins(name, wraps[i]))
+		while (i < CK_ARRAY_LEN(wraps) && !ck_begins(name, wraps[i]))
 			i++;
 		if (i == CK_ARRAY_LEN(wraps))
 			return NULL;
@@ -496,7 +491,7 @@ static int of_fsdp(struct work *w)
 		return 0; /* computed */
 	snprintf(full, sizeof(full), "%s%s", prefix, own);
 	slice(w, 0, 0);
-	if (strstr(full, "embed_tokens.") || begins(full, "lm_head.weight"))
+	if (strstr(full, "embed_tokens.") || ck_begins(full, "lm_head.weight"))
 		return vocabulary(w, full);
 	return run(w, full, 0, w->rows);
 }
@@ -508,7 +503,7 @@ static int of_megatron(struct work *w)
 
 	if (ck_ends_in(short_name, "._extra_state"))
 		return 0; /* TransformerEngine's scales: no weight */
-	if (begins(short_name, "layers."))
+	if (ck_begins(short_name, "layers."))
 		return of_a_layer(w, short_name + 7);
 	r = find(w->family->of_model, w->family->nr_model, short_name);
 	if (!r)
