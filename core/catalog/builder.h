@@ -60,6 +60,11 @@ struct ck_part {
 
 struct ck_builder *ck_builder_new(struct ck_err *err);
 void ck_builder_free(struct ck_builder *b);
+static inline void ck_builder_freep(struct ck_builder **b)
+{
+	ck_builder_free(*b);
+}
+#define ck_auto_builder __attribute__((cleanup(ck_builder_freep)))
 
 /* A tree of names beside tree 0, whose name is "". The same name, the same. */
 int ck_builder_tree(struct ck_builder *b, const char *name, size_t name_len,

@@ -32,13 +32,6 @@ struct found {
 	int match;
 };
 
-static void builder_freep(struct ck_builder **b)
-{
-	if (*b)
-		ck_builder_free(*b);
-}
-#define auto_builder __attribute__((cleanup(builder_freep)))
-
 static const struct ck_format *format_named(const char *name)
 {
 	for (size_t i = 0; ck_formats[i]; i++)
@@ -213,7 +206,7 @@ static int load(const struct ck_format *fmt, const struct ck_dir *dir, int fd,
 		const char *note, const struct ck_format *other,
 		struct ck_err *err)
 {
-	auto_builder struct ck_builder *b = ck_builder_new(err);
+	ck_auto_builder struct ck_builder *b = ck_builder_new(err);
 	struct ck_copies copies = { .dir = dir };
 	struct noted noted;
 	int ret;

@@ -143,12 +143,6 @@ static int check_saves(const struct mindspore_found *f, struct ck_err *err)
 
 /* ---- ranks or saves ---- */
 
-static void builder_freep(struct ck_builder **b)
-{
-	if (*b)
-		ck_builder_free(*b);
-}
-
 /* The first file that two folders have, in each; the first, if none. */
 static void find_common(const struct mindspore_found *f,
 			const struct mindspore_file *both[2])
@@ -208,8 +202,7 @@ static void compare_counts(const struct mindspore_set *s, struct signs *out)
 static int read_both(const struct mindspore_found *f, struct signs *out,
 		     struct ck_err *err)
 {
-	__attribute__((cleanup(builder_freep))) struct ck_builder *b =
-		ck_builder_new(err);
+	ck_auto_builder struct ck_builder *b = ck_builder_new(err);
 	struct mindspore_set s;
 	const struct mindspore_file *both[2];
 	int ret = b ? 0 : -ENOMEM;
