@@ -93,4 +93,8 @@ void ck_lib_part(unshard_comm *comm);
 		 (p)->field :                                    \
 		 (__typeof__((p)->field))0)
 
+/* Element @i of an array of such structs. */
+#define CK_LIB_AT(v, i) \
+	((__typeof__(v))(const void *)((const char *)(v) + (i) * (v)->size))
+
 #endif

@@ -154,13 +154,6 @@ int unshard_read(unshard_ckpt *ck, const unshard_item *item, unshard_error *err)
 
 /* ---- many ---- */
 
-static const unshard_item *item_at(const unshard_item *items, size_t i)
-{
-	const char *at = (const char *)items + i * items->size;
-
-	return (const unshard_item *)(const void *)at;
-}
-
 /* The ring of the one device that all items are for. */
 static int need_ring(unshard_ctx *ctx, const unshard_item *items, size_t n,
 		     size_t *bad, struct ck_ring **out, struct ck_err *err)
@@ -168,7 +161,7 @@ static int need_ring(unshard_ctx *ctx, const unshard_item *items, size_t n,
 	int32_t first = n ? CK_LIB_GET(items, device) : 0;
 
 	for (size_t i = 1; i < n; i++) {
-		int32_t device = CK_LIB_GET(item_at(items, i), device);
+		int32_t device = CK_LIB_GET(CK_LIB_AT(items, i), device);
 
 		if (CK_MAX(device, 0) == CK_MAX(first, 0))
 			continue;
@@ -197,7 +190,7 @@ static int start(unshard_req *req, const unshard_item *items, size_t n,
 	if (!all)
 		return ck_no_memory(err);
 	for (size_t i = 0; i < n && !ret; i++) {
-		ret = ck_lib_item(item_at(items, i), &all[i], err);
+		ret = ck_lib_item(CK_LIB_AT(items, i), &all[i], err);
 		*bad = ret ? i : SIZE_MAX;
 	}
 	if (!ret)
@@ -241,7 +234,8 @@ int unshard_load(unshard_ckpt *ck, const unshard_item *items, size_t n,
 	ret = start(req, items, n, opts, &bad, &why);
 	if (ret) {
 		failed(ck, err, ret, bad,
-		       bad == SIZE_MAX ? 0 : item_at(items, bad)->tensor, &why);
+		       bad == SIZE_MAX ? 0 : CK_LIB_AT(items, bad)->tensor,
+		       &why);
 		unshard_req_free(req);
 		return ret;
 	}

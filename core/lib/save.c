@@ -150,13 +150,6 @@ static int failed_at(unshard_error *err, int ret, size_t item, const char *name,
 	return ret;
 }
 
-static const unshard_slice *slice_at(const unshard_slice *v, size_t i)
-{
-	const char *at = (const char *)v + i * v->size;
-
-	return (const unshard_slice *)(const void *)at;
-}
-
 static int take_slice(const unshard_slice *v, struct ck_save_slice *out,
 		      uint64_t nothing[CK_MAX_RANK], struct ck_err *err)
 {
@@ -199,7 +192,7 @@ int unshard_save_declare(unshard_save *s, const unshard_slice *slices, size_t n,
 	if (ret)
 		return ret;
 	for (size_t i = 0; i < n; i++) {
-		ret = take_slice(slice_at(slices, i), &one, nothing, &why);
+		ret = take_slice(CK_LIB_AT(slices, i), &one, nothing, &why);
 		if (!ret)
 			ret = ck_save_declare(s->save, &one, 1, &bad, &why);
 		if (ret)
@@ -209,13 +202,6 @@ int unshard_save_declare(unshard_save *s, const unshard_slice *slices, size_t n,
 }
 
 /* ---- writing ---- */
-
-static const unshard_item *item_at(const unshard_item *v, size_t i)
-{
-	const char *at = (const char *)v + i * v->size;
-
-	return (const unshard_item *)(const void *)at;
-}
 
 static int take_item(const unshard_save *s, const unshard_item *item,
 		     struct ck_save_item *out, struct ck_err *err)
@@ -251,7 +237,7 @@ int unshard_save_write(unshard_save *s, const unshard_item *items, size_t n,
 	if (!v)
 		return ck_lib_fail(err, ENOMEM, "no memory");
 	for (size_t i = 0; i < n && !ret; i++) {
-		ret = take_item(s, item_at(items, i), &v[i], &why);
+		ret = take_item(s, CK_LIB_AT(items, i), &v[i], &why);
 		bad = ret ? i : SIZE_MAX;
 	}
 	if (!ret)
