@@ -3,6 +3,7 @@
 
 #include "core/base/utf8.h"
 
+#include <endian.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,6 +84,18 @@ void ck_str_u64(struct ck_str *s, uint64_t v)
 		v /= 10;
 	} while (v);
 	ck_str_add(s, text + at, sizeof(text) - at);
+}
+
+void ck_str_le32(struct ck_str *s, uint32_t v)
+{
+	v = htole32(v);
+	ck_str_add(s, &v, sizeof(v));
+}
+
+void ck_str_le64(struct ck_str *s, uint64_t v)
+{
+	v = htole64(v);
+	ck_str_add(s, &v, sizeof(v));
 }
 
 void ck_str_plain(struct ck_str *s, const char *bytes, size_t len)

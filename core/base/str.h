@@ -23,6 +23,8 @@ void ck_str_puts(struct ck_str *s, const char *text);
 void ck_str_fmt(struct ck_str *s, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 void ck_str_u64(struct ck_str *s, uint64_t v); /* decimal */
+void ck_str_le32(struct ck_str *s, uint32_t v); /* bytes, little endian */
+void ck_str_le64(struct ck_str *s, uint64_t v);
 /*
  * For people and terminals, in one line: what is not UTF-8, and what a
  * terminal obeys (see utf8.h), becomes \xNN.

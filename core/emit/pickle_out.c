@@ -24,10 +24,8 @@ void ck_po_end(struct ck_str *s)
 
 void ck_po_str(struct ck_str *s, const char *text, size_t len)
 {
-	uint32_t le = htole32((uint32_t)len);
-
 	ck_po_op(s, 'X'); /* BINUNICODE */
-	ck_str_add(s, &le, sizeof(le));
+	ck_str_le32(s, (uint32_t)len);
 	ck_str_add(s, text, len);
 }
 
@@ -49,14 +47,12 @@ void ck_po_int(struct ck_str *s, uint64_t v)
 
 void ck_po_signed(struct ck_str *s, int64_t v)
 {
-	uint64_t le = htole64((uint64_t)v);
-
 	if (v >= 0) {
 		ck_po_int(s, (uint64_t)v);
 		return;
 	}
 	ck_str_add(s, "\x8a\x08", 2); /* LONG1 of 8 bytes */
-	ck_str_add(s, &le, 8);
+	ck_str_le64(s, (uint64_t)v);
 }
 
 void ck_po_float(struct ck_str *s, double v)

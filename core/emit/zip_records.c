@@ -20,18 +20,9 @@ static void put16(struct ck_str *s, unsigned v)
 	ck_str_add(s, &le, sizeof(le));
 }
 
-static void put32(struct ck_str *s, uint64_t v)
+static uint32_t in32(uint64_t v)
 {
-	uint32_t le = htole32((uint32_t)v);
-
-	ck_str_add(s, &le, sizeof(le));
-}
-
-static void put64(struct ck_str *s, uint64_t v)
-{
-	uint64_t le = htole64(v);
-
-	ck_str_add(s, &le, sizeof(le));
+	return (uint32_t)CK_MIN(v, FULL32);
 }
 
 static bool large(uint64_t v)
@@ -45,10 +36,10 @@ static void put_common(struct ck_str *s, const struct ck_zip_member *m)
 	put16(s, large(m->size) || large(m->local_off) ? 45 : 20);
 	put16(s, FLAG_UTF8);
 	put16(s, 0); /* stored */
-	put32(s, 0); /* no time, no date */
-	put32(s, m->crc);
-	put32(s, CK_MIN(m->size, FULL32));
-	put32(s, CK_MIN(m->size, FULL32));
+	ck_str_le32(s, 0); /* no time, no date */
+	ck_str_le32(s, m->crc);
+	ck_str_le32(s, in32(m->size));
+	ck_str_le32(s, in32(m->size));
 	put16(s, (unsigned)strlen(m->name));
 }
 
@@ -82,8 +73,8 @@ void ck_zip_put_local(struct ck_str *s, const struct ck_zip_member *m)
 	if (zip64) {
 		put16(s, EXTRA_ZIP64);
 		put16(s, 16);
-		put64(s, m->size);
-		put64(s, m->size);
+		ck_str_le64(s, m->size);
+		ck_str_le64(s, m->size);
 	}
 	put16(s, EXTRA_PAD);
 	put16(s, (unsigned)pad);
@@ -103,37 +94,37 @@ static void directory_entry(struct ck_str *s, const struct ck_zip_member *m)
 	put16(s, 0); /* no comment */
 	put16(s, 0); /* disk */
 	put16(s, 0);
-	put32(s, 0); /* attributes */
-	put32(s, CK_MIN(m->local_off, FULL32));
+	ck_str_le32(s, 0); /* attributes */
+	ck_str_le32(s, in32(m->local_off));
 	ck_str_puts(s, m->name);
 	if (!len)
 		return;
 	put16(s, EXTRA_ZIP64);
 	put16(s, len);
 	if (large(m->size)) {
-		put64(s, m->size);
-		put64(s, m->size);
+		ck_str_le64(s, m->size);
+		ck_str_le64(s, m->size);
 	}
 	if (large(m->local_off))
-		put64(s, m->local_off);
+		ck_str_le64(s, m->local_off);
 }
 
 static void zip64_end(struct ck_str *s, uint64_t nr, uint64_t len, uint64_t off)
 {
 	ck_str_add(s, "PK\x06\x06", 4);
-	put64(s, 44); /* what follows of this record */
+	ck_str_le64(s, 44); /* what follows of this record */
 	put16(s, 45);
 	put16(s, 45);
-	put32(s, 0);
-	put32(s, 0);
-	put64(s, nr);
-	put64(s, nr);
-	put64(s, len);
-	put64(s, off);
+	ck_str_le32(s, 0);
+	ck_str_le32(s, 0);
+	ck_str_le64(s, nr);
+	ck_str_le64(s, nr);
+	ck_str_le64(s, len);
+	ck_str_le64(s, off);
 	ck_str_add(s, "PK\x06\x07", 4);
-	put32(s, 0);
-	put64(s, off + len); /* where the record above is */
-	put32(s, 1);
+	ck_str_le32(s, 0);
+	ck_str_le64(s, off + len); /* where the record above is */
+	ck_str_le32(s, 1);
 }
 
 void ck_zip_put_end(struct ck_str *s, const struct ck_zip_member *m, size_t nr,
@@ -147,10 +138,10 @@ void ck_zip_put_end(struct ck_str *s, const struct ck_zip_member *m, size_t nr,
 	len = s->len - begin;
 	zip64_end(s, nr, len, off);
 	ck_str_add(s, "PK\x05\x06", 4);
-	put32(s, 0);
+	ck_str_le32(s, 0);
 	put16(s, (unsigned)CK_MIN(nr, 0xffffu));
 	put16(s, (unsigned)CK_MIN(nr, 0xffffu));
-	put32(s, CK_MIN(len, FULL32));
-	put32(s, CK_MIN(off, FULL32));
+	ck_str_le32(s, in32(len));
+	ck_str_le32(s, in32(off));
 	put16(s, 0);
 }

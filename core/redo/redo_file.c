@@ -24,30 +24,14 @@
 #define ALSO 1u
 #define RECORD 40
 
-static void add32(struct ck_str *s, uint32_t v)
-{
-	unsigned char b[4];
-
-	ck_le32_put(b, v);
-	ck_str_add(s, b, sizeof(b));
-}
-
-static void add64(struct ck_str *s, uint64_t v)
-{
-	unsigned char b[8];
-
-	ck_le64_put(b, v);
-	ck_str_add(s, b, sizeof(b));
-}
-
 void ck_redo_put_part(struct ck_str *tail, const struct ck_redo_part *part)
 {
-	add64(tail, part->at);
-	add64(tail, part->off);
-	add64(tail, part->len);
-	add64(tail, part->size);
-	add32(tail, (uint32_t)part->tree_len);
-	add32(tail, (uint32_t)part->name_len);
+	ck_str_le64(tail, part->at);
+	ck_str_le64(tail, part->off);
+	ck_str_le64(tail, part->len);
+	ck_str_le64(tail, part->size);
+	ck_str_le32(tail, (uint32_t)part->tree_len);
+	ck_str_le32(tail, (uint32_t)part->name_len);
 	ck_str_add(tail, part->tree, part->tree_len);
 	ck_str_add(tail, "", 1);
 	ck_str_add(tail, part->name, part->name_len);
@@ -59,13 +43,13 @@ void ck_redo_put_end(struct ck_str *tail, uint64_t len, uint64_t nr, bool also)
 	uint64_t records = tail->len;
 
 	ck_str_add(tail, MAGIC, 8);
-	add32(tail, VERSION);
-	add32(tail, also ? ALSO : 0);
-	add64(tail, len);
-	add64(tail, records);
-	add64(tail, nr);
+	ck_str_le32(tail, VERSION);
+	ck_str_le32(tail, also ? ALSO : 0);
+	ck_str_le64(tail, len);
+	ck_str_le64(tail, records);
+	ck_str_le64(tail, nr);
 	if (!tail->failed)
-		add64(tail, XXH3_64bits(tail->v, tail->len));
+		ck_str_le64(tail, XXH3_64bits(tail->v, tail->len));
 }
 
 uint64_t ck_redo_tail_len(const unsigned char trailer[CK_REDO_TRAILER])

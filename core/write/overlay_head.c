@@ -29,22 +29,6 @@
 #define DIGEST_LEN 32
 #define MOST (64 << 20)
 
-static void add32(struct ck_str *s, uint32_t v)
-{
-	unsigned char le[4];
-
-	ck_le32_put(le, v);
-	ck_str_add(s, le, 4);
-}
-
-static void add64(struct ck_str *s, uint64_t v)
-{
-	unsigned char le[8];
-
-	ck_le64_put(le, v);
-	ck_str_add(s, le, 8);
-}
-
 static void add_src(struct ck_str *s, const struct ck_catalog *img,
 		    const struct ck_src *src, bool times)
 {
@@ -54,9 +38,9 @@ static void add_src(struct ck_str *s, const struct ck_catalog *img,
 
 	if (file)
 		name = ck_catalog_str(img, src->name, &len);
-	add64(s, file ? src->id.size : 0);
-	add64(s, file && times ? (uint64_t)src->id.mtime_ns : 0);
-	add32(s, (uint32_t)len);
+	ck_str_le64(s, file ? src->id.size : 0);
+	ck_str_le64(s, file && times ? (uint64_t)src->id.mtime_ns : 0);
+	ck_str_le32(s, (uint32_t)len);
 	ck_str_add(s, name, len);
 }
 
@@ -67,13 +51,13 @@ static void compose(struct ck_str *s, const struct ck_overlay_in *in)
 
 	strncpy(digest, in->sealed, DIGEST_LEN);
 	ck_str_add(s, MAGIC, 8);
-	add32(s, VERSION);
-	add32(s, in->img->nr_srcs);
+	ck_str_le32(s, VERSION);
+	ck_str_le32(s, in->img->nr_srcs);
 	ck_str_add(s, digest, DIGEST_LEN);
 	for (uint32_t i = 0; i < in->img->nr_srcs; i++)
 		add_src(s, in->img, &in->img->srcs[i], !*in->sealed);
 	if (!s->failed)
-		add64(s, XXH3_64bits(s->v, s->len));
+		ck_str_le64(s, XXH3_64bits(s->v, s->len));
 }
 
 static int make(struct ck_overlay *o, const struct ck_str *text,
