@@ -278,7 +278,7 @@ $(B)/gen/names.c: $(NAMES) FORCE
 PROGRAMS_unit := $(B)/unit $(B)/unshard-parser
 PROGRAMS_cmd := $(B)/unshard
 PROGRAMS_mount := $(B)/unshard $(patsubst %,$(B)/helper/%,$(HELPERS)) \
-	$(B)/crash/at_call.so
+	$(B)/crash/at_call.so $(B)/crash/meanwhile.so
 PROGRAMS_crash := $(PROGRAMS_mount)
 PROGRAMS_fuzz := $(patsubst %,$(B)/fuzz/%,$(FUZZ))
 FAKES := $(addprefix $(B)/fakes/,libcuda.so.1 libcufile.so.0 \

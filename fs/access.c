@@ -86,8 +86,7 @@ static int gather(struct fs *fs, uint64_t ino, int mask, struct fs_question *q,
 				   q, err);
 }
 
-/* Whether the request was answered with no. */
-static bool refused(fuse_req_t req, uint64_t ino, int mask)
+static int ask_ino(fuse_req_t req, uint64_t ino, int mask)
 {
 	struct fs_question q = { 0 };
 	struct ck_err err = { 0 };
@@ -96,6 +95,14 @@ static bool refused(fuse_req_t req, uint64_t ino, int mask)
 	if (!ret)
 		ret = ask(req, &q);
 	ck_str_free(&q.text);
+	return ret;
+}
+
+/* Whether the request was answered with no. */
+static bool refused(fuse_req_t req, uint64_t ino, int mask)
+{
+	int ret = ask_ino(req, ino, mask);
+
 	if (ret)
 		fs_reply_errno(req, -ret);
 	return ret;
@@ -125,6 +132,13 @@ static int mask_of(int flags)
 	default:
 		return R_OK | W_OK;
 	}
+}
+
+int fs_access_ino(fuse_req_t req, uint64_t ino, int flags)
+{
+	int mask = mask_of(flags) | (flags & O_TRUNC ? W_OK : 0);
+
+	return fs_of(req)->asker ? ask_ino(req, ino, mask) : 0;
 }
 
 /* A file of shards/ is asked for when it is open, for names move. */

@@ -167,6 +167,11 @@ void fs_forget(struct fs *fs, uint64_t ino, uint64_t nr);
 void fs_access_add(struct fuse_lowlevel_ops *ops);
 /* Waits for those that are still being asked. */
 void fs_access_end(void);
+/*
+ * The same of @ino where something else was asked for and it turned out to be
+ * meant: may it be opened with @flags?
+ */
+int fs_access_ino(fuse_req_t req, uint64_t ino, int flags);
 /* The same of a file of shards/ that is open: 0, -EACCES, -ESTALE. */
 int fs_access_open(fuse_req_t req, const struct fs_ref *r, int fd);
 

@@ -95,6 +95,7 @@ int fs_draft_tree_sync_dir(struct fs_draft_tree *s, uint64_t ino,
 int fs_draft_tree_set(struct fs_draft_tree *s, uint64_t ino,
 		      const struct fs_draft_tree_file *f,
 		      const struct stat *attr, int to_set, struct stat *st);
+/* -EEXIST, whether @flags have O_EXCL or not: it is to be asked for then. */
 int fs_draft_tree_create(struct fs_draft_tree *s, uint64_t dir,
 			 const char *name, mode_t mode, int flags,
 			 const struct fs_draft_tree_who *who,

@@ -234,25 +234,6 @@ static int create(struct fs_draft_tree *s, uint64_t dir, const char *name,
 	return ret;
 }
 
-/*
- * Of two mounts that create the same name one makes it; the other's kernel
- * found none a moment before, and O_CREAT alone then means to open it.
- */
-static int open_existing(struct fs_draft_tree *s, uint64_t dir,
-			 const char *name, int flags,
-			 struct fs_draft_tree_node *out,
-			 struct fs_draft_tree_file **f)
-{
-	int ret = fs_draft_tree_lookup(s, dir, name, out);
-
-	if (ret)
-		return ret;
-	ret = fs_draft_tree_open(s, out->ino, flags, f);
-	if (ret)
-		fs_draft_tree_forget(s, out->ino, 1);
-	return ret;
-}
-
 int fs_draft_tree_create(struct fs_draft_tree *s, uint64_t dir,
 			 const char *name, mode_t mode, int flags,
 			 const struct fs_draft_tree_who *who,
@@ -270,9 +251,7 @@ int fs_draft_tree_create(struct fs_draft_tree *s, uint64_t dir,
 	if (ret) {
 		free(file);
 		fs_draft_tree_end(s);
-		return ret == -EEXIST && !(flags & O_EXCL) ?
-			       open_existing(s, dir, name, flags, out, f) :
-			       ret;
+		return ret;
 	}
 	file->writes = true; /* ends what began here when it is closed */
 	file->ino = out->ino;

@@ -160,8 +160,8 @@ static uint64_t fixed_name(uint64_t dir, const char *name)
 							       0;
 }
 
-static int lookup(struct fs_draft_ref *r, const char *name,
-		  struct fs_draft_tree_node *out)
+int fs_draft_ref_lookup(struct fs_draft_ref *r, const char *name,
+			struct fs_draft_tree_node *out)
 {
 	if (strlen(name) > NAME_MAX_BYTES)
 		return -ENAMETOOLONG;
@@ -187,7 +187,7 @@ static void lookup_in(fuse_req_t req, fuse_ino_t parent, const char *name)
 	int ret = fs_draft_ref_find(fs_of(req), parent, &r);
 
 	if (!ret)
-		ret = lookup(&r, name, &node);
+		ret = fs_draft_ref_lookup(&r, name, &node);
 	if (ret)
 		fs_reply_errno(req, -ret);
 	else

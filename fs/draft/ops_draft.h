@@ -44,6 +44,12 @@ void fs_draft_ref_reply(fuse_req_t req, int ret, const struct ck_err *err);
 /* Attributes of any inode of a draft. */
 int fs_draft_ref_attr(const struct fs_draft_ref *r,
 		      const struct fs_draft_tree_file *f, struct stat *st);
+/*
+ * What @name is in folder @r, with a reference of the tree's where it has such;
+ * @r is @out, or of the same step.
+ */
+int fs_draft_ref_lookup(struct fs_draft_ref *r, const char *name,
+			struct fs_draft_tree_node *out);
 /* The kernel's entry for inode @ino of the draft; counts it. */
 void fs_draft_ref_entry(const struct fs_draft_ref *r, uint64_t ino,
 			const struct stat *st, struct fuse_entry_param *e);
@@ -84,7 +90,10 @@ bool fs_slices_of(const struct fs_draft_ref *r, uint64_t ino,
 /* It was written: its name is there, with the owner and mode of @st. */
 int fs_slices_made(const struct fs_draft_ref *r, uint64_t ino,
 		   const struct stat *st);
-/* Makes a slice again that was removed; @r becomes it.  -ENOENT: none. */
+/*
+ * Makes a slice again that was removed; @r becomes it.  -ENOENT: none; -EEXIST:
+ * it is there.
+ */
 int fs_slices_create(struct fs_draft_ref *r, const char *name, int flags,
 		     struct fs_open *o);
 void fs_slices_release(const struct fs_draft_ref *r, struct fs_open *o);

@@ -17,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CREATE_TRIES 8 /* then the kernel looks again */
+
 static struct fs_draft_tree_file *draft_tree_of(const struct fuse_file_info *fi)
 {
 	return fs_open_of(fi) ? fs_open_of(fi)->f : NULL;
@@ -33,8 +35,10 @@ static int open_shard(const struct fs_draft_ref *r,
 		return ret;
 	ret = fs_draft_tree_set(r->s->files, r->ino, o->f, &none,
 				FUSE_SET_ATTR_SIZE, &st);
-	if (ret)
+	if (ret) {
 		fs_draft_tree_release(r->s->files, o->f);
+		o->f = NULL;
+	}
 	return ret;
 }
 
@@ -130,6 +134,72 @@ static void op_release(fuse_req_t req, fuse_ino_t ino,
 	fs_reply_errno(req, 0);
 }
 
+/* The same as fs_draft_tree_create() of anything in folder @r; @r may be that. */
+static int make(struct fs_draft_ref *r, const char *name, mode_t mode,
+		int flags, const struct fs_draft_tree_who *by,
+		struct fs_open *o, struct fs_draft_tree_node *node)
+{
+	int ret;
+
+	if (r->ino == FS_INO_ROOT && !strcmp(name, "unshard-layout.json")) {
+		node->ino = r->ino = FS_DRAFT_LAYOUT;
+		ret = fs_slices_open(r, flags, o);
+		return ret ? ret : fs_draft_ref_attr(r, NULL, &node->st);
+	}
+	if (!fs_draft_ref_is_file(r)) {
+		ret = fs_slices_create(r, name, flags, o);
+		if (ret == -ENOENT)
+			return fs_siblings_create(r, name, mode, flags, by,
+						  node, &o->f);
+		node->ino = r->ino;
+		return ret ? ret : fs_draft_ref_attr(r, NULL, &node->st);
+	}
+	return fs_draft_tree_create(r->s->files, r->ino, name, mode, flags, by,
+				    node, &o->f);
+}
+
+/*
+ * In a sticky folder O_CREAT opens no file of another's (fs.protected_regular),
+ * and of a slice the kernel knows a mode that no file has: it is to look again.
+ */
+static bool is_the_kernels(const struct fs_draft_ref *dir,
+			   const struct fs_draft_tree_node *node, uid_t by)
+{
+	struct stat st;
+
+	return !(node->ino & FS_INO_SHARD) ||
+	       fs_draft_ref_attr(dir, NULL, &st) ||
+	       (st.st_mode & S_ISVTX && node->st.st_uid != st.st_uid &&
+		node->st.st_uid != by);
+}
+
+/*
+ * Another mount has made what this one's kernel did not find a moment before:
+ * O_CREAT alone means to open it, and it is asked for as by any open.
+ */
+static int open_made(fuse_req_t req, const struct fs_draft_ref *dir,
+		     const char *name, const struct fuse_file_info *fi,
+		     struct fs_open *o, struct fs_draft_tree_node *node)
+{
+	struct fs_draft_ref r = *dir;
+	int ret = fs_draft_ref_lookup(&r, name, node);
+
+	if (ret)
+		return ret;
+	r.ino = node->ino;
+	if (is_the_kernels(dir, node, fuse_req_ctx(req)->uid))
+		ret = -ESTALE;
+	if (!ret)
+		ret = fs_access_ino(req, fs_ino(r.s->nr, r.ino), fi->flags);
+	if (!ret)
+		ret = open_shard(&r, fi, o);
+	if (!ret) /* it may be shorter now */
+		ret = fs_draft_ref_attr(&r, o->f, &node->st);
+	if (ret && node->ino & FS_INO_SHARD)
+		fs_draft_tree_forget(r.s->files, node->ino, 1);
+	return ret;
+}
+
 static int create(fuse_req_t req, uint64_t parent, const char *name,
 		  mode_t mode, const struct fuse_file_info *fi,
 		  struct fs_open *o, struct fs_draft_ref *r,
@@ -141,21 +211,18 @@ static int create(fuse_req_t req, uint64_t parent, const char *name,
 
 	if (ret)
 		return ret;
-	if (r->ino == FS_INO_ROOT && !strcmp(name, "unshard-layout.json")) {
-		node->ino = r->ino = FS_DRAFT_LAYOUT;
-		ret = fs_slices_open(r, fi->flags, o);
-		return ret ? ret : fs_draft_ref_attr(r, NULL, &node->st);
+	/* names may come and go faster than that */
+	for (int i = 0; i < CREATE_TRIES; i++) {
+		r->ino = parent & FS_INO_MASK;
+		ret = make(r, name, mode, fi->flags, &by, o, node);
+		if (ret != -EEXIST || fi->flags & O_EXCL)
+			return ret;
+		r->ino = parent & FS_INO_MASK;
+		ret = open_made(req, r, name, fi, o, node);
+		if (ret != -ENOENT && ret != -ESTALE)
+			return ret;
 	}
-	if (!fs_draft_ref_is_file(r)) {
-		ret = fs_slices_create(r, name, fi->flags, o);
-		if (ret == -ENOENT)
-			return fs_siblings_create(r, name, mode, fi->flags, &by,
-						  node, &o->f);
-		node->ino = r->ino;
-		return ret ? ret : fs_draft_ref_attr(r, NULL, &node->st);
-	}
-	return fs_draft_tree_create(r->s->files, r->ino, name, mode, fi->flags,
-				    &by, node, &o->f);
+	return -ESTALE;
 }
 
 static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name,

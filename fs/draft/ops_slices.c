@@ -413,7 +413,7 @@ int fs_slices_create(struct fs_draft_ref *r, const char *name, int flags,
 		return -ENOENT;
 	if (is_dir(ino) || ino == FS_DRAFT_LAYOUT)
 		return -EPERM;
-	if (flags & O_EXCL && !is_hidden(r, ino))
+	if (!is_hidden(r, ino))
 		return -EEXIST;
 	r->ino = ino;
 	ret = fs_slices_open(r, flags, o);

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+# What others do to a name between two calls of the worker, who may more than who
+# asks: nothing but the file that was asked for is opened, changed or given away.
+. "$(dirname "$0")/../lib/common.sh"
+requires setpriv "${PYTHON:=python3}"
+[ "$(id -u)" = 0 ] || skip "needs root"
+[ -z "${SAN:-}" ] || skip "nothing can be preloaded before the sanitizers"
+export UNSHARD_KEEP=0
+
+SRC=$WORK/src
+mkdir -m 755 "$SRC"
+chmod 755 "$MNT"
+as_user ls "$SRC" >/dev/null 2>&1 || skip "$WORK is not open to others"
+LD_PRELOAD=${HELPERS:-$here/build/helper}/../crash/meanwhile.so \
+	"$UNSHARD" mount "$SRC" "$MNT" -o "log=$LOG,rw,allow_other,engine=plain" ||
+	fail mount
+mkdir "$MNT/s" || fail mkdir
+P=$MNT/s/shards
+F=$SRC/.staging-s/files
+chmod 755 "$MNT/s"
+mkdir "$P/open" "$P/sticky" && chmod 777 "$P/open" && chmod 1777 "$P/sticky" ||
+	fail folders
+
+# try FLAGS NAME: how user 65534 opens it, "ERRNO", or "SIZE TEXT"
+try() {
+	"$PYTHON" - "$1" "$P/$2" <<'Q'
+import errno, os, sys
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+flags = 0
+for f in sys.argv[1].split("|"): flags |= getattr(os, f)
+try: fd = os.open(sys.argv[2], flags, 0o644)
+except OSError as e: print(errno.errorcode[e.errno])
+else: print(os.fstat(fd).st_size, os.pread(fd, 100, 0).decode().strip())
+Q
+}
+# gives WANT FLAGS NAME
+gives() {
+	local got
+	got=$(try "$2" "$3")
+	[ "$got" = "$1" ] || fail "$3, $2: $got, expected $1"
+	[ -s "$F/$3" ] || [ "${1%% *}" = 0 ] || fail "$3, $2: it is empty"
+	rm -f "$F/$3"
+}
+
+# ---- a file that is there after all is opened as any: by who may, O_TRUNC and all
+for d in open sticky; do
+	gives EACCES 'O_RDWR|O_CREAT' $d/made-1
+	gives EACCES 'O_RDONLY|O_CREAT' $d/made-2
+	gives EACCES 'O_WRONLY|O_CREAT|O_TRUNC' $d/made-3
+	gives EEXIST 'O_RDWR|O_CREAT|O_EXCL' $d/made-4
+	gives '22 what was there before' 'O_RDWR|O_CREAT' $d/his-1
+	gives '0 ' 'O_RDWR|O_CREAT|O_TRUNC' $d/his-2
+	gives EEXIST 'O_RDWR|O_CREAT|O_EXCL' $d/his-3
+	gives '0 ' 'O_RDWR|O_CREAT' $d/new
+done
+gives '0 ' 'O_RDONLY|O_CREAT|O_TRUNC' open/his-4
+grep -v '^$' "$LOG" 2>/dev/null | grep -qv published && fail "log: $(cat "$LOG")"
+done_ok
