@@ -23,29 +23,38 @@
 
 /* ---- attributes ---- */
 
-/* A descriptor of @ino that can be changed through. */
-static int open_any(struct fs_draft_tree *s, uint64_t ino)
+/*
+ * Opens what @at names, if it is that still: what is there by now may be a file
+ * that was not asked for.
+ */
+static int open_place(const struct fs_draft_tree_place *at, int flags)
 {
-	const int how = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
-	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
-	ck_auto_fd int fd = -1;
-	int ret = fs_draft_tree_place(s, ino, &at);
+	ck_auto_fd int fd =
+		openat(at->dir, *at->name ? at->name : ".",
+		       flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	struct stat st;
+
+	if (fd < 0 && (errno == ENOENT || errno == ELOOP))
+		return -ESTALE;
+	if (fd < 0 || fstat(fd, &st))
+		return -errno;
+	if (*at->name && (st.st_dev != at->dev || st.st_ino != at->id))
+		return -ESTALE;
+	return ck_steal_fd(fd);
+}
+
+/* A descriptor of @ino that can be changed through; @size: its size, too. */
+static int open_any(struct fs_draft_tree *s, uint64_t ino, bool size)
+{
+	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
+	int ret = fs_draft_tree_place(s, ino, &at);
 
 	if (ret == -ESTALE)
 		return fs_draft_tree_dup(s, ino);
 	if (ret)
 		return ret;
-	fd = openat(at.dir, *at.name ? at.name : ".", O_RDONLY | how);
-	if (fd < 0 && errno == EACCES)
-		fd = openat(at.dir, at.name, O_WRONLY | how);
-	if (fd < 0)
-		return -errno;
-	if (fstat(fd, &st))
-		return -errno;
-	if (*at.name && (st.st_dev != at.dev || st.st_ino != at.id))
-		return -ESTALE;
-	return ck_steal_fd(fd);
+	ret = open_place(&at, size ? O_WRONLY : O_RDONLY);
+	return ret == -EACCES && !size ? open_place(&at, O_WRONLY) : ret;
 }
 
 static int set_owner(int fd, const struct stat *now, const struct stat *attr,
@@ -57,27 +66,6 @@ static int set_owner(int fd, const struct stat *now, const struct stat *attr,
 	if (uid == now->st_uid && gid == now->st_gid)
 		return 0;
 	return fchown(fd, uid, gid) ? -errno : 0;
-}
-
-static int set_size(int fd, uint64_t ino, struct fs_draft_tree *s, off_t size)
-{
-	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
-	ck_auto_fd int own = -1;
-	int ret;
-
-	if (!ftruncate(fd, size))
-		return 0;
-	if (errno != EINVAL && errno != EBADF)
-		return -errno;
-	/* it was opened for reading */
-	ret = fs_draft_tree_place(s, ino, &at);
-	if (ret)
-		return ret;
-	own = openat(at.dir, at.name,
-		     O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (own < 0)
-		return -errno;
-	return ftruncate(own, size) ? -errno : 0;
 }
 
 static void times_of(const struct stat *attr, int to_set, struct timespec t[2])
@@ -106,8 +94,7 @@ static int set_times(int fd, const struct stat *attr, int to_set)
 	 FUSE_SET_ATTR_MTIME_NOW)
 #define OWNER (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)
 
-static int set_fd(struct fs_draft_tree *s, uint64_t ino, int fd,
-		  const struct stat *attr, int to_set)
+static int set_fd(int fd, const struct stat *attr, int to_set)
 {
 	struct stat now;
 	int ret = fstat(fd, &now) ? -errno : 0;
@@ -118,7 +105,7 @@ static int set_fd(struct fs_draft_tree *s, uint64_t ino, int fd,
 	if (!ret && (to_set & FUSE_SET_ATTR_MODE))
 		ret = fchmod(fd, attr->st_mode & 07777) ? -errno : 0;
 	if (!ret && (to_set & FUSE_SET_ATTR_SIZE))
-		ret = set_size(fd, ino, s, attr->st_size);
+		ret = ftruncate(fd, attr->st_size) ? -errno : 0;
 	if (!ret && (to_set & TIMES))
 		ret = set_times(fd, attr, to_set);
 	return ret;
@@ -132,6 +119,7 @@ static int set_link(struct fs_draft_tree *s, uint64_t ino,
 		    const struct stat *now, const struct stat *attr, int to_set)
 {
 	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
+	ck_auto_fd int fd = -1;
 	struct timespec t[2];
 	int ret;
 
@@ -144,13 +132,23 @@ static int set_link(struct fs_draft_tree *s, uint64_t ino,
 	if (ret || !(to_set & TIMES))
 		return ret;
 	times_of(attr, to_set, t);
-	return utimensat(at.dir, at.name, t, AT_SYMLINK_NOFOLLOW) ? -errno : 0;
+	fd = open_place(&at, O_PATH);
+	if (fd < 0)
+		return fd;
+	if (!utimensat(fd, "", t, AT_EMPTY_PATH))
+		return 0;
+	/* before Linux 5.8, where no others than its user have the mount */
+	return errno != EINVAL || utimensat(at.dir, at.name, t,
+					    AT_SYMLINK_NOFOLLOW) ?
+		       -errno :
+		       0;
 }
 
 static int set(struct fs_draft_tree *s, uint64_t ino,
 	       const struct fs_draft_tree_file *f, const struct stat *attr,
 	       int to_set)
 {
+	const bool size = to_set & FUSE_SET_ATTR_SIZE;
 	ck_auto_fd int own = -1;
 	struct stat now;
 	int ret = fs_draft_tree_stat(s, ino, f, &now);
@@ -159,11 +157,10 @@ static int set(struct fs_draft_tree *s, uint64_t ino,
 		return ret;
 	if (S_ISLNK(now.st_mode))
 		return set_link(s, ino, &now, attr, to_set);
-	if (!f)
-		own = open_any(s, ino);
-	if (!f && own < 0)
-		return own;
-	return set_fd(s, ino, f ? f->fd : own, attr, to_set);
+	if (f && (f->writes || !size))
+		return set_fd(f->fd, attr, to_set);
+	own = open_any(s, ino, size);
+	return own < 0 ? own : set_fd(own, attr, to_set);
 }
 
 int fs_draft_tree_set(struct fs_draft_tree *s, uint64_t ino,
@@ -201,15 +198,12 @@ static int open_named(struct fs_draft_tree *s, uint64_t ino, int flags)
 
 	if (ret)
 		return ret;
-	fd = openat(at.dir, at.name,
-		    flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	fd = open_place(&at, flags);
 	if (fd < 0)
-		return errno == ENOENT || errno == ELOOP ? -ESTALE : -errno;
+		return fd;
 	if (fstat(fd, &st))
 		return -errno;
-	if (st.st_dev != at.dev || st.st_ino != at.id || !S_ISREG(st.st_mode))
-		return -ESTALE;
-	return ck_steal_fd(fd);
+	return S_ISREG(st.st_mode) ? ck_steal_fd(fd) : -ESTALE;
 }
 
 /*

@@ -54,5 +54,39 @@ for d in open sticky; do
 	gives '0 ' 'O_RDWR|O_CREAT' $d/new
 done
 gives '0 ' 'O_RDONLY|O_CREAT|O_TRUNC' open/his-4
+
+# ---- what is changed is the file that was meant, and not what has its name by then
+as_his() {
+	"$PYTHON" - "$@" <<'Q'
+import errno, os, sys
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+try: exec(sys.argv[1], {"os": os, "P": sys.argv[2]})
+except OSError as e: print(errno.errorcode[e.errno])
+else: print("ok")
+Q
+}
+# swapped WHAT CODE: root's file, which has taken the name, is as it was
+swapped() {
+	local got
+	echo secret >"$F/open/victim-$1" && chmod 644 "$F/open/victim-$1" &&
+		touch -d @1000000000 "$F/open/victim-$1"
+	got=$(as_his "$2" "$P/open/swap-$1")
+	[ -d "$F/open/done-$1" ] || fail "$1: nothing was swapped: $got"
+	[ "$(cat "$F/open/swap-$1")" = secret ] || fail "$1: root's file was changed"
+	[ "$(stat -c %Y "$F/open/swap-$1")" = 1000000000 ] ||
+		fail "$1: root's file was touched"
+	[ "$got" != ok ] || fail "$1: said to be done"
+}
+echo mine >"$F/open/swap-size" && ln -s x "$F/open/swap-times" &&
+	chown -h 65534 "$F/open"/swap-* || fail "his files"
+swapped size 'os.truncate(P, 0)'
+[ "$(cat "$F/open/victim-size")" = mine ] || fail "what was not meant any more"
+swapped times 'os.utime(P, follow_symlinks=False)'
+# as it is when nobody comes between
+echo mine >"$F/open/f" && ln -s x "$F/open/l" && chown -h 65534 "$F/open"/[fl]
+[ "$(as_his 'os.truncate(P, 0)' "$P/open/f")" = ok ] && [ ! -s "$F/open/f" ] ||
+	fail "no truncate"
+[ "$(as_his 'os.utime(P, (1, 1), follow_symlinks=False)' "$P/open/l")" = ok ] &&
+	[ "$(stat -c %Y "$F/open/l")" = 1 ] || fail "no utime of a link"
 grep -v '^$' "$LOG" 2>/dev/null | grep -qv published && fail "log: $(cat "$LOG")"
 done_ok
