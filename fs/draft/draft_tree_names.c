@@ -120,7 +120,7 @@ static int fill(struct fs_shard_list *l, DIR *d)
 		    fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
 		    !fs_draft_tree_shows(st.st_mode))
 			continue;
-		/* the number is the look-up's to say; it must not be 0 */
+		/* no node's: a look-up says that; it must not be 0 */
 		ret = fs_shards_list_add(l, e->d_name,
 					 FS_INO_SHARD | (st.st_ino & 0xffff),
 					 S_ISDIR(st.st_mode));

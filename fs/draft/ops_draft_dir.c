@@ -87,21 +87,19 @@ static bool is_dots(const char *name)
 	return !strcmp(name, ".") || !strcmp(name, "..");
 }
 
-/* What a look-up would say; what went meanwhile is only named. */
+/*
+ * What a look-up says, and nothing else: of a file the list has no number that
+ * is one, and each that the kernel is told of is a reference.  What went meanwhile
+ * is only named.
+ */
 static void fill_plus(const struct fs_draft_ref *r,
 		      const struct fs_shard_entry *d,
 		      struct fuse_entry_param *e)
 {
-	struct fs_draft_tree_node node = { .ino = d->ino };
+	struct fs_draft_tree_node node = { 0 };
 	struct fs_draft_ref at = *r;
-	int ret = -ENOENT;
 
-	at.ino = d->ino;
-	if (fs_draft_ref_is_file(r) && !is_dots(d->name))
-		ret = fs_draft_tree_lookup(r->s->files, r->ino, d->name, &node);
-	else if (!is_dots(d->name))
-		ret = fs_draft_ref_attr(&at, NULL, &node.st);
-	if (!ret) {
+	if (!is_dots(d->name) && !fs_draft_ref_lookup(&at, d->name, &node)) {
 		fs_draft_ref_entry(r, node.ino, &node.st, e);
 		return;
 	}
