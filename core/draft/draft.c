@@ -91,9 +91,34 @@ static bool is_linked(const struct ck_draft *s)
 		same_file(&files, &s->files_st));
 }
 
-bool ck_draft_is_current(const struct ck_draft *s)
+bool ck_draft_is_current(struct ck_draft *s)
 {
-	return is_linked(s);
+	bool is;
+
+	pthread_mutex_lock(&s->lock);
+	is = is_linked(s);
+	pthread_mutex_unlock(&s->lock);
+	return is;
+}
+
+const char *ck_draft_name(struct ck_draft *s, char out[NAME_MAX + 1])
+{
+	pthread_mutex_lock(&s->lock);
+	memcpy(out, s->name, sizeof(s->name));
+	pthread_mutex_unlock(&s->lock);
+	return out;
+}
+
+int ck_draft_path(struct ck_draft *s, char out[PATH_MAX])
+{
+	size_t len;
+
+	pthread_mutex_lock(&s->lock);
+	len = strlen(s->path) + 1;
+	if (len <= PATH_MAX)
+		memcpy(out, s->path, len);
+	pthread_mutex_unlock(&s->lock);
+	return len <= PATH_MAX ? 0 : -ENAMETOOLONG;
 }
 
 static int open_dir(int at, const char *name)
@@ -303,13 +328,13 @@ static int first_writer(struct ck_draft *s)
 	return -ESTALE;
 }
 
-static int refuse(const struct ck_draft *s, int ret, struct ck_err *err)
+static int refuse(struct ck_draft *s, int ret, struct ck_err *err)
 {
 	if (ret == -EBUSY)
 		return ck_fail(err, EBUSY, "%s: it is being published",
-			       s->name);
+			       CK_DRAFT_NAME(s));
 	return ck_fail(err, ESTALE, "%s: it was published, or thrown away",
-		       s->name);
+		       CK_DRAFT_NAME(s));
 }
 
 int ck_draft_begin(struct ck_draft *s, struct ck_err *err)
@@ -361,7 +386,7 @@ int ck_draft_lock(struct ck_draft *s, struct ck_err *err)
 		return ck_fail(err, EBUSY,
 			       "%s: files of it are open for writing, or it is "
 			       "being published",
-			       s->name);
+			       CK_DRAFT_NAME(s));
 	return ret ? refuse(s, ret, err) : 0;
 }
 
@@ -386,19 +411,18 @@ int ck_draft_only_ours(struct ck_draft *s, struct ck_err *err)
 	pthread_mutex_lock(&s->lock);
 	ret = lock_byte(s, BYTE_OPEN, F_WRLCK);
 	pthread_mutex_unlock(&s->lock);
-	return ret ? ck_fail(err, EBUSY, "%s: a mount has it open", s->name) :
+	return ret ? ck_fail(err, EBUSY, "%s: a mount has it open",
+			     CK_DRAFT_NAME(s)) :
 		     0;
 }
 
-int ck_draft_rename(struct ck_draft *s, const char *name, struct ck_err *err)
+/* Under the mutex. */
+static int rename_to(struct ck_draft *s, const char *name, struct ck_err *err)
 {
 	char from[NAME_MAX + 1], to[NAME_MAX + 1];
 	ck_auto_free char *path = NULL;
 	char *cut;
 
-	if (!ck_draft_name_ok(name))
-		return ck_fail(err, EINVAL, "%s: not the name of a checkpoint",
-			       name);
 	if (ck_fds_has(s->src_fd, name))
 		return ck_fail(err, EEXIST, "%s: exists", name);
 	dir_name(from, s->name);
@@ -415,6 +439,19 @@ int ck_draft_rename(struct ck_draft *s, const char *name, struct ck_err *err)
 	free(s->path);
 	s->path = ck_steal(path);
 	return 0;
+}
+
+int ck_draft_rename(struct ck_draft *s, const char *name, struct ck_err *err)
+{
+	int ret;
+
+	if (!ck_draft_name_ok(name))
+		return ck_fail(err, EINVAL, "%s: not the name of a checkpoint",
+			       name);
+	pthread_mutex_lock(&s->lock);
+	ret = rename_to(s, name, err);
+	pthread_mutex_unlock(&s->lock);
+	return ret;
 }
 
 /*

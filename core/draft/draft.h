@@ -38,8 +38,12 @@
 #define CK_DRAFT_GONE CK_DRAFT_PREFIX ".gone-"
 
 struct ck_draft {
-	char name[NAME_MAX + 1]; /* of the checkpoint that it will be */
-	char *path; /* of files/, absolute, for messages and opening */
+	/*
+	 * Of the checkpoint that it will be; and of files/, absolute.  A rename
+	 * changes them: to be read by who keeps it away, being between begin
+	 * and end, or having seized it; else by the calls below.
+	 */
+	char name[NAME_MAX + 1], *path;
 	int src_fd, fd, files_fd; /* directories: SRC, the draft, files/ */
 	struct stat st, files_st; /* identity of the last two */
 	/* private */
@@ -71,7 +75,12 @@ int ck_draft_open_published(struct ck_draft **out, const struct ck_root *root,
 			    const char *name, struct ck_err *err);
 void ck_draft_close(struct ck_draft *s);
 /* Whether its name still means it, and it was not published. */
-bool ck_draft_is_current(const struct ck_draft *s);
+bool ck_draft_is_current(struct ck_draft *s);
+/* What it is called now: @out.  The same for the time of a block. */
+const char *ck_draft_name(struct ck_draft *s, char out[NAME_MAX + 1]);
+#define CK_DRAFT_NAME(s) ck_draft_name(s, (char[NAME_MAX + 1]){ 0 })
+/* Where files/ is now; -ENAMETOOLONG. */
+int ck_draft_path(struct ck_draft *s, char out[PATH_MAX]);
 
 /*
  * Around whatever changes files/: -EBUSY while it is being published, -ESTALE

@@ -257,7 +257,7 @@ static int say(struct ck_draft *s, enum said type, const void *body, size_t len,
 	if (!ret && type == COMMIT)
 		ret = sync_commit(s, &j, err);
 	ck_draft_journal_lock(s, false);
-	return ck_wrap(err, ret, "%s", s->name);
+	return ck_wrap(err, ret, "%s", CK_DRAFT_NAME(s));
 }
 
 void ck_draft_journal_begin(struct ck_draft *s)

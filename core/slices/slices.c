@@ -195,8 +195,8 @@ static int put_in_place(struct ck_draft *s, const struct made *m,
 	if (!ret)
 		return 0;
 	ck_dir_tree_remove(s->fd, name, NULL);
-	return ck_fail(err, -ret, "%s: " CK_LAYOUT_FILE ": %s", s->name,
-		       strerror(-ret));
+	return ck_fail(err, -ret, "%s: " CK_LAYOUT_FILE ": %s",
+		       CK_DRAFT_NAME(s), strerror(-ret));
 }
 
 static int open_dir(int at, const char *name)
@@ -231,7 +231,7 @@ static int compare(struct ck_draft *s, const char *layout, size_t len,
 		       "%s: another " CK_LAYOUT_FILE
 		       " was given before, and it "
 		       "stays",
-		       s->name);
+		       CK_DRAFT_NAME(s));
 }
 
 static int check_layout(struct ck_draft *s, const char *layout, size_t len,
@@ -407,7 +407,7 @@ int ck_slices_open(struct ck_slices **out, struct ck_draft *s,
 		return 0;
 	}
 	ck_slices_close(sl);
-	return ret == -ENOENT ? ret : ck_wrap(err, ret, "%s", s->name);
+	return ret == -ENOENT ? ret : ck_wrap(err, ret, "%s", CK_DRAFT_NAME(s));
 }
 
 void ck_slices_close(struct ck_slices *sl)

@@ -56,7 +56,8 @@ static int sum_file(struct job *j, uint32_t file, void *buf, struct ck_err *err)
 		return fd;
 	for (uint32_t i = f->first; i < f->first + f->nr && !ret; i++)
 		ret = ck_slices_crc(&p->pieces[i], fd, buf, &j->crc[i]);
-	return ret ? ck_fail(err, -ret, "%s: %s: %s", j->sl->draft->name,
+	return ret ? ck_fail(err, -ret, "%s: %s: %s",
+			     CK_DRAFT_NAME(j->sl->draft),
 			     ck_slice_plan_str(p, f->name), strerror(-ret)) :
 		     0;
 }

@@ -30,7 +30,7 @@ static const char *name_of(const struct ck_slices *sl, uint32_t file)
 static int fail(const struct ck_slices *sl, uint32_t file, int code,
 		struct ck_err *err)
 {
-	return ck_fail(err, code, "%s: %s: %s", sl->draft->name,
+	return ck_fail(err, code, "%s: %s: %s", CK_DRAFT_NAME(sl->draft),
 		       name_of(sl, file), strerror(code));
 }
 
@@ -57,7 +57,8 @@ int ck_slices_frames(const struct ck_slices *sl, uint32_t file,
 	int ret =
 		ck_slice_plan_frame(&sl->plan, file, crc, put_bytes, &fd, err);
 
-	return ck_wrap(err, ret, "%s: %s", sl->draft->name, name_of(sl, file));
+	return ck_wrap(err, ret, "%s: %s", CK_DRAFT_NAME(sl->draft),
+		       name_of(sl, file));
 }
 
 int ck_slices_frame(const struct ck_slices *sl, uint32_t piece, uint32_t crc,
@@ -66,7 +67,7 @@ int ck_slices_frame(const struct ck_slices *sl, uint32_t piece, uint32_t crc,
 	int ret = ck_slice_plan_frame_of(&sl->plan, piece, crc, put_bytes, &fd,
 					 err);
 
-	return ck_wrap(err, ret, "%s: %s", sl->draft->name,
+	return ck_wrap(err, ret, "%s: %s", CK_DRAFT_NAME(sl->draft),
 		       name_of(sl, sl->plan.pieces[piece].file));
 }
 
@@ -81,7 +82,7 @@ static int fill_out(const struct ck_slices *sl, uint32_t file, int fd,
 	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > size)
 		return ck_fail(err, EIO,
 			       "%s: %s: expected a file of at most %llu bytes",
-			       sl->draft->name, name_of(sl, file),
+			       CK_DRAFT_NAME(sl->draft), name_of(sl, file),
 			       (unsigned long long)size);
 	if ((uint64_t)st.st_size == size)
 		return 0;
@@ -159,7 +160,7 @@ int ck_slices_get(struct ck_slices *sl, uint32_t file, bool writes,
 	f = find(sl, file, writes);
 	if (!f)
 		ret = ck_fail(err, EMFILE, "%s: too many files at once",
-			      sl->draft->name);
+			      CK_DRAFT_NAME(sl->draft));
 	else if (f->fd < 0 || f->file != file || (writes && !f->writes))
 		ret = open_in(sl, f, file, writes, err);
 	if (!ret) {
@@ -189,7 +190,7 @@ static int in_way(const struct ck_slices *sl, const char *name,
 	return ck_fail(err, EEXIST,
 		       "%s: shards/%s is in the way of what was written as "
 		       "slices",
-		       sl->draft->name, name);
+		       CK_DRAFT_NAME(sl->draft), name);
 }
 
 static const char *index_of(const struct ck_slices *sl)
@@ -219,8 +220,8 @@ static int move(struct ck_slices *sl, const char *name, struct ck_err *err)
 		    ck_fds_has(sl->draft->files_fd, name)))
 		return ret;
 	if (renameat(sl->files, name, sl->draft->files_fd, name))
-		return ck_fail(err, errno, "%s: %s: %s", sl->draft->name, name,
-			       strerror(errno));
+		return ck_fail(err, errno, "%s: %s: %s",
+			       CK_DRAFT_NAME(sl->draft), name, strerror(errno));
 	return 0;
 }
 
@@ -232,8 +233,8 @@ static int move_whole(struct ck_slices *sl, const char *name, int fd,
 		      struct ck_err *err)
 {
 	if (fsync(fd))
-		return ck_fail(err, errno, "%s: %s: %s", sl->draft->name, name,
-			       strerror(errno));
+		return ck_fail(err, errno, "%s: %s: %s",
+			       CK_DRAFT_NAME(sl->draft), name, strerror(errno));
 	return move(sl, name, err);
 }
 
@@ -273,7 +274,8 @@ static int put_index(struct ck_slices *sl, const struct ck_slices_extras *x,
 	      sl->plan.dcp ? ck_slices_metadata(sl, x, fd, err) :
 			     put_bytes(&fd, 0, text, strlen(text), err);
 	if (ret)
-		return ck_wrap(err, ret, "%s: %s", sl->draft->name, name);
+		return ck_wrap(err, ret, "%s: %s", CK_DRAFT_NAME(sl->draft),
+			       name);
 	return move_whole(sl, name, fd, err);
 }
 
@@ -291,7 +293,8 @@ static int put_objects(struct ck_slices *sl, const struct ck_slices_extras *x,
 	ret = fd < 0 ? ck_fail(err, -fd, "%s", strerror(-fd)) :
 		       ck_slices_objects_write(sl, x, fd, err);
 	if (ret)
-		return ck_wrap(err, ret, "%s: %s", sl->draft->name, name);
+		return ck_wrap(err, ret, "%s: %s", CK_DRAFT_NAME(sl->draft),
+			       name);
 	return move_whole(sl, name, fd, err);
 }
 

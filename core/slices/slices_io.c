@@ -35,7 +35,7 @@ struct move {
 
 static int io_fail(const struct move *m, int code)
 {
-	return ck_fail(m->err, code, "%s: %s: %s", m->sl->draft->name,
+	return ck_fail(m->err, code, "%s: %s: %s", CK_DRAFT_NAME(m->sl->draft),
 		       ck_slice_plan_str(&m->sl->plan,
 					 m->sl->plan.files[m->file].name),
 		       strerror(code));
@@ -47,7 +47,7 @@ static int not_written(const struct move *m, uint64_t from, uint64_t to)
 		m->err, EIO,
 		"%s: %s: bytes %" PRIu64 " to %" PRIu64
 		" were not written yet%s",
-		m->sl->draft->name,
+		CK_DRAFT_NAME(m->sl->draft),
 		ck_slice_plan_str(&m->sl->plan,
 				  m->sl->plan.files[m->file].name),
 		from, to,
@@ -205,7 +205,7 @@ static int move_tensor(struct move *m, uint32_t t, char *buf, uint64_t len,
 		ret = seg.kind == CK_SEG_COPY ?
 			      move_seg(m, &seg, buf) :
 			      ck_fail(m->err, EIO, "%s: not possible",
-				      m->sl->draft->name);
+				      CK_DRAFT_NAME(m->sl->draft));
 	return ret ? ret : flush(m);
 }
 

@@ -56,7 +56,7 @@ static int walk(struct walk *w)
 	while (!ret && ck_cursor_next(&cur, &seg)) {
 		if (seg.kind != CK_SEG_COPY)
 			return ck_fail(w->err, EIO, "%s: not possible",
-				       w->sl->draft->name);
+				       CK_DRAFT_NAME(w->sl->draft));
 		for (ck_runs_init(&it, &seg); !ret && !it.done;
 		     ck_runs_step(&it))
 			ret = w->run(w, img->chunks[seg.chunk].src, it.src,

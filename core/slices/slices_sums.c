@@ -230,7 +230,7 @@ static int frame(struct ck_slices *sl, uint32_t piece, int fd,
 		ret = buf ? ck_slices_crc(p, fd, buf, &crc) : -ENOMEM;
 	}
 	if (ret)
-		return ck_fail(err, -ret, "%s: %s", sl->draft->name,
+		return ck_fail(err, -ret, "%s: %s", CK_DRAFT_NAME(sl->draft),
 			       strerror(-ret));
 	if (sl->plan.dcp)
 		ret = ck_slices_frame(sl, piece, crc, fd, err);

@@ -432,13 +432,17 @@ bool fs_draft_tree_path(struct fs_draft_tree *s, uint64_t ino,
 static bool base_path(const struct fs_draft_tree *s, int base,
 		      char out[PATH_MAX])
 {
-	size_t cut = strlen(s->draft->path) - strlen(CK_DRAFT_FILES);
-	int n = base == s->draft->files_fd ?
-			snprintf(out, PATH_MAX, "%s", s->draft->path) :
-			snprintf(out, PATH_MAX, "%.*s" CK_SLICES_SIBLING,
-				 (int)cut, s->draft->path);
+	size_t cut;
 
-	return n > 0 && n < PATH_MAX;
+	if (ck_draft_path(s->draft, out))
+		return false;
+	if (base == s->draft->files_fd)
+		return true;
+	cut = strlen(out) - strlen(CK_DRAFT_FILES);
+	if (cut + sizeof(CK_SLICES_SIBLING) > PATH_MAX)
+		return false;
+	strcpy(out + cut, CK_SLICES_SIBLING);
+	return true;
 }
 
 int fs_draft_tree_ask(struct fs_draft_tree *s, uint64_t ino, int mask,

@@ -185,8 +185,8 @@ static int fail(struct fs_draft_tree *s, const struct fs_draft_tree_file *f,
 
 	if (!fs_draft_tree_path(s, f->ino, path))
 		strcpy(path, "a file that was removed");
-	return ck_fail(err, -ret, "%s: %s: %s: %s", s->draft->name, path, what,
-		       strerror(-ret));
+	return ck_fail(err, -ret, "%s: %s: %s: %s", CK_DRAFT_NAME(s->draft),
+		       path, what, strerror(-ret));
 }
 
 static int open_named(struct fs_draft_tree *s, uint64_t ino, int flags)

@@ -165,7 +165,7 @@ int fs_draft_tree_sync_dir(struct fs_draft_tree *s, uint64_t ino,
 	if (!fsync(fd))
 		return 0;
 	ret = ck_fail(err, errno, "%s: fsync of a directory: %s",
-		      s->draft->name, strerror(errno));
+		      CK_DRAFT_NAME(s->draft), strerror(errno));
 	ck_draft_poison(s->draft, err->msg);
 	return ret;
 }

@@ -327,7 +327,8 @@ static void failed(struct fs_drafts *t, struct fs_draft *s, int ret,
 		   const char *why)
 {
 	if (ret != -EBUSY)
-		fs_log("%s: stays a draft: %s", draft_of(s)->name, why);
+		fs_log("%s: stays a draft: %s", CK_DRAFT_NAME(draft_of(s)),
+		       why);
 	pthread_mutex_lock(&t->lock);
 	s->again = ret == -EBUSY;
 	snprintf(s->why, sizeof(s->why), "%.511s", why);
@@ -352,7 +353,7 @@ static int publish(struct fs_drafts *t, struct fs_draft *s, struct ck_err *err)
 		return ret;
 	}
 	if (!ret)
-		fs_log("%s: published", draft_of(s)->name);
+		fs_log("%s: published", CK_DRAFT_NAME(draft_of(s)));
 	pthread_mutex_lock(&t->lock);
 	s->gone = true;
 	pthread_mutex_unlock(&t->lock);

@@ -163,8 +163,8 @@ static int to_slice(const struct waiting *w, uint64_t ino, const char *as,
 		return ck_fail(err, EINVAL,
 			       "%s: %s has %lld bytes, and the slice %s has "
 			       "%llu: it stays as it was",
-			       fs_draft_tree_draft(w->files)->name, w->name,
-			       (long long)w->node.st.st_size, as,
+			       CK_DRAFT_NAME(fs_draft_tree_draft(w->files)),
+			       w->name, (long long)w->node.st.st_size, as,
 			       (unsigned long long)size);
 	ret = copy_whole(w, of, err);
 	if (!ret)
@@ -198,7 +198,7 @@ static int close_off(const struct waiting *w, struct ck_err *err)
 	return ck_fail(err, EBUSY,
 		       "%s: %s is open for writing: it is to be closed before "
 		       "it becomes a slice",
-		       fs_draft_tree_draft(w->files)->name, w->name);
+		       CK_DRAFT_NAME(fs_draft_tree_draft(w->files)), w->name);
 }
 
 static int become(struct waiting *w, uint64_t ino, const char *as,

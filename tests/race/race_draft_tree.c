@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * race_draft_tree.c - threads make, rename, write and remove the same few names
- * of a draft, while another asks whether it can be published
+ * of a draft, and ask for them as the kernel is asked for other users, while
+ * another gives the draft itself other names, and one reads them
  *
  * Under ThreadSanitizer; a wrong answer aborts.
  */
 #include "core/draft/dir_tree.h"
 #include "core/draft/draft.h"
+#include "fs/ask/ask.h"
 #include "fs/draft/draft_tree.h"
 #include "fs/tree/tree.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +43,17 @@ static bool expected(int ret)
 	       ret == -ENOTDIR || ret == -EINVAL;
 }
 
+static void ask(uint64_t ino)
+{
+	struct fs_question q = { 0 };
+	int ret = fs_draft_tree_ask(files, ino, R_OK, &q);
+
+	want(expected(ret), "ask", ret);
+	want(ino != FS_INO_SHARDS || !ret, "ask for what has always a name",
+	     ret);
+	ck_str_free(&q.text);
+}
+
 static void use(const char *name)
 {
 	const struct fs_draft_tree_who me = { getuid(), getgid() };
@@ -63,6 +77,8 @@ static void use(const char *name)
 	ret = fs_draft_tree_stat(files, node.ino, NULL, &st);
 	want(!ret, "stat of what is open, by its inode", ret);
 	fs_draft_tree_release(files, f);
+	ask(node.ino);
+	ask(FS_INO_SHARDS);
 	fs_draft_tree_forget(files, node.ino, 1);
 }
 
@@ -116,15 +132,40 @@ static void *run(void *arg)
 	return NULL;
 }
 
-static void *publisher(void *arg)
+static atomic_bool over;
+
+/* What a rename of the step does. */
+static void *renamer(void *arg)
 {
+	const char *const names[] = { "step-2", "another-name-for-it" };
+	unsigned nr = 0;
+
 	(void)arg;
-	for (int i = 0; i < ROUNDS; i++) {
+	while (!atomic_load(&over) || !nr) {
 		int ret = ck_draft_lock(draft, NULL);
 
 		want(!ret || ret == -EBUSY, "seize", ret);
-		if (!ret)
+		if (!ret) {
+			ret = ck_draft_rename(draft, names[nr++ % 2], NULL);
+			want(!ret, "rename of the draft", ret);
 			ck_draft_unlock(draft);
+		}
+	}
+	return NULL;
+}
+
+static void *reader(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&over)) {
+		char path[PATH_MAX];
+		const char *name = CK_DRAFT_NAME(draft);
+
+		want(!strcmp(name, "step-1") || !strcmp(name, "step-2") ||
+			     !strcmp(name, "another-name-for-it"),
+		     name, 0);
+		want(!ck_draft_path(draft, path) && *path == '/', path, 0);
+		want(ck_draft_is_current(draft), "it is current", 0);
 	}
 	return NULL;
 }
@@ -133,7 +174,7 @@ int main(void)
 {
 	char top[] = "/tmp/ck-race-XXXXXX";
 	struct ck_err err = { 0 };
-	pthread_t thread[THREADS + 1];
+	pthread_t thread[THREADS + 2];
 	struct ck_root root;
 
 	want(mkdtemp(top), "mkdtemp", errno);
@@ -142,9 +183,12 @@ int main(void)
 	files = fs_draft_tree_new(draft);
 	for (uintptr_t i = 0; i < THREADS; i++)
 		pthread_create(&thread[i], NULL, run, (void *)i);
-	pthread_create(&thread[THREADS], NULL, publisher, NULL);
-	for (int i = 0; i <= THREADS; i++)
+	pthread_create(&thread[THREADS], NULL, renamer, NULL);
+	pthread_create(&thread[THREADS + 1], NULL, reader, NULL);
+	for (int i = 0; i < THREADS + 2; i++) {
 		pthread_join(thread[i], NULL);
+		atomic_store(&over, i >= THREADS - 1);
+	}
 	want(!ck_draft_lock(draft, &err), err.msg, 0);
 	want(!ck_draft_remove(draft, &err), err.msg, 0);
 	ck_draft_unlock(draft);

@@ -514,14 +514,21 @@ Test(draft, is_listed_with_what_it_lacks)
 Test(draft, another_name)
 {
 	struct ck_draft *s = make("tmp");
+	char path[PATH_MAX], was[NAME_MAX + 1];
 	struct ck_err err = { 0 };
 
 	put_shards(s->files_fd, "0123456789abcdef");
 	mkdirat(root.fd, "step-1", 0755);
 	cr_assert_eq(ck_draft_lock(s, &err), 0);
+	cr_expect_str_eq(ck_draft_name(s, was), "tmp");
 	cr_expect_eq(ck_draft_rename(s, "step-1", &err), -EEXIST);
 	cr_expect_eq(ck_draft_rename(s, "step-2", &err), 0, "%s", err.msg);
 	ck_draft_unlock(s);
+	cr_expect(ck_draft_is_current(s));
+	cr_expect_str_eq(CK_DRAFT_NAME(s), "step-2");
+	cr_expect_str_eq(was, "tmp");
+	cr_assert_eq(ck_draft_path(s, path), 0);
+	cr_expect(strstr(path, "/.staging-step-2/files"), "%s", path);
 	ck_draft_close(s);
 	cr_expect(there(".staging-step-2") && !there(".staging-tmp"));
 	cr_expect_eq(publish("step-2", NULL, false, &err), 0, "%s", err.msg);
