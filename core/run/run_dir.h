@@ -90,6 +90,11 @@ bool ck_run_dir_is_part(const struct ck_run_dir *s,
 void ck_run_dir_path(const struct ck_root *root, const char *name,
 		     struct ck_str *out);
 /*
+ * The folder that entry @name is read in, to free(): of one that shows what lies
+ * folders below it, that; else itself.  NULL: no memory.
+ */
+char *ck_run_dir_folder(const struct ck_root *root, const char *name);
+/*
  * Opens entry @name of all roots that have it, as one; -ENOENT: none has.  Its
  * links may lead to other entries.  Close it.
  */

@@ -126,6 +126,13 @@ char *ck_run_dir_inner(const struct ck_root *root, const char *name)
 	return path;
 }
 
+char *ck_run_dir_folder(const struct ck_root *root, const char *name)
+{
+	char *inner = ck_run_dir_inner(root, name);
+
+	return inner ? inner : strdup(name);
+}
+
 /* How much of @path the folder is that lies before its first step. */
 static size_t before_step(const char *path)
 {

@@ -10,14 +10,9 @@
 #include "core/base/clock.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <xxhash.h>
-
-#define RETRY_SECONDS 1
-#define PASSING_SECONDS 10
 
 /* The root that a mounted checkpoint's files are below. */
 static const struct ck_root *root_of(const struct fs_mounted_table *s,
@@ -26,178 +21,6 @@ static const struct ck_root *root_of(const struct fs_mounted_table *s,
 	if (mounted->steps && !mounted->name)
 		return s->root;
 	return mounted->ck ? ck_ckpt_root(mounted->ck) : &mounted->root;
-}
-
-/* ".." changes with each entry beside this one. */
-static bool is_dots(const char *name)
-{
-	return !strcmp(name, ".") || !strcmp(name, "..");
-}
-
-/*
- * What was described of the mounted checkpoint; NULL while it is not there to
- * be asked.
- */
-static const struct ck_ckpt *ck_of(const struct fs_mounted *mounted)
-{
-	return atomic_load(&mounted->state) == FS_MOUNTED_READY ? mounted->ck :
-								  NULL;
-}
-
-static void add_print(struct fs_print *p, const struct ck_ckpt *ck,
-		      const char *name, const struct stat *st)
-{
-	bool ours = !strncmp(name, CK_MANIFEST_OURS, strlen(CK_MANIFEST_OURS));
-	int64_t ns =
-		(int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
-	uint64_t key[3], sum;
-
-	if (S_ISREG(st->st_mode))
-		ck_ckpt_wrote_file(ck, name, st, &ns);
-	key[0] = (uint64_t)st->st_size;
-	key[1] = (uint64_t)ns;
-	key[2] = st->st_ino;
-	sum = XXH3_64bits_withSeed(key, sizeof(key),
-				   XXH3_64bits(name, strlen(name)));
-	/* a sum: the order of a listing may differ */
-	*(ours ? &p->ours : &p->files) += sum;
-}
-
-static void print_in(struct fs_print *p, const struct ck_root *root,
-		     const char *name, const struct ck_ckpt *ck)
-{
-	ck_auto_dir DIR *d = NULL;
-	const struct dirent *e;
-	struct stat st;
-
-	if (ck_root_list(root, name, &d, NULL))
-		return;
-	while ((e = readdir(d)))
-		if (!is_dots(e->d_name) &&
-		    strcmp(e->d_name, CK_WRITER_LOCK_NAME) &&
-		    !fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW))
-			add_print(p, ck, e->d_name, &st);
-}
-
-/* What is directly in the entry; what we wrote has its old time. */
-static struct fs_print print_of(const struct fs_mounted_table *s,
-				const struct fs_mounted *mounted)
-{
-	struct fs_print p = { 0 };
-
-	for (const struct ck_root *r = s->root; r; r = r->next)
-		print_in(&p, r, mounted->name, ck_of(mounted));
-	return p;
-}
-
-/* The manifest follows what we write, and nobody else's does then. */
-static bool same_print(const struct fs_mounted *mounted,
-		       const struct fs_print *was, const struct fs_print *now)
-{
-	const struct ck_ckpt *ck = ck_of(mounted);
-
-	return was->files == now->files &&
-	       (was->ours == now->ours || (ck && ck_ckpt_last_wrote_ns(ck)));
-}
-
-static bool same_time(const struct stat *a, const struct stat *b)
-{
-	return a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
-	       a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
-}
-
-static bool same_inode(const struct stat *a, const struct stat *b)
-{
-	return a->st_dev == b->st_dev && a->st_ino == b->st_ino &&
-	       (S_ISDIR(a->st_mode) || a->st_size == b->st_size);
-}
-
-static bool file_is_own(const struct fs_mounted *mounted,
-			const struct ck_run_dir_entry *now)
-{
-	const struct ck_ckpt *ck = ck_of(mounted);
-	const char *name = ck ? ck_ckpt_root(ck)->only : NULL;
-	int64_t was;
-
-	return name && ck_ckpt_wrote_file(ck, name, &now->st, &was);
-}
-
-/* Whether nothing is different in the folder but its time. */
-static bool folder_is_as_it_was(struct fs_mounted_table *s,
-				struct fs_mounted *mounted,
-				const struct fs_print *was,
-				const struct ck_run_dir_entry *now)
-{
-	struct fs_print print = print_of(s, mounted);
-	bool same = same_print(mounted, was, &print);
-
-	if (same) {
-		pthread_mutex_lock(&s->lock);
-		mounted->seen = now->st;
-		pthread_mutex_unlock(&s->lock);
-	}
-	return same;
-}
-
-bool fs_mounted_same(struct fs_mounted_table *s, struct fs_mounted *mounted,
-		     const struct ck_run_dir_entry *now)
-{
-	struct fs_print print;
-	struct stat seen;
-
-	pthread_mutex_lock(&s->lock);
-	seen = mounted->seen;
-	print = mounted->print;
-	pthread_mutex_unlock(&s->lock);
-	if (!same_inode(&seen, &now->st))
-		return false;
-	if (same_time(&seen, &now->st))
-		return true;
-	if (atomic_load(&mounted->state) == FS_MOUNTED_NEW)
-		return false;
-	return now->is_file ? file_is_own(mounted, now) :
-			      folder_is_as_it_was(s, mounted, &print, now);
-}
-
-void fs_mounted_look_anew(struct fs_mounted_table *s,
-			  struct fs_mounted *mounted)
-{
-	struct fs_print print = print_of(s, mounted);
-	struct ck_run_dir_entry now = { 0 };
-
-	if (ck_run_dir_look(&now, s->root, mounted->name)) {
-		pthread_mutex_lock(&s->lock);
-		mounted->seen = now.st;
-		mounted->print = print;
-		pthread_mutex_unlock(&s->lock);
-	}
-	ck_run_dir_entry_free(&now);
-}
-
-/* Faults of the machine, not of the entry. */
-static bool may_pass(int code)
-{
-	return code == ETIMEDOUT || code == ENOMEM || code == EAGAIN ||
-	       code == EMFILE || code == ENFILE;
-}
-
-bool fs_mounted_current(struct fs_mounted_table *s, struct fs_mounted *mounted,
-			const struct ck_run_dir_entry *now)
-{
-	int state = atomic_load(&mounted->state);
-	struct fs_print print;
-
-	if (!fs_mounted_same(s, mounted, now))
-		return false;
-	if (state != FS_MOUNTED_NEW && mounted->failed &&
-	    may_pass(mounted->why.code) &&
-	    ck_now_s() >= mounted->made_s + PASSING_SECONDS)
-		return false;
-	if (state == FS_MOUNTED_NEW || (mounted->whole && !mounted->failed) ||
-	    ck_now_s() < mounted->made_s + RETRY_SECONDS)
-		return true;
-	print = print_of(s, mounted);
-	return now->is_file || same_print(mounted, &mounted->print, &print);
 }
 
 static uint64_t total_of(const struct ck_catalog *img)
@@ -358,17 +181,6 @@ static enum fs_mounted_state parse(struct fs_mounted_table *s,
 	return FS_MOUNTED_FAILED;
 }
 
-/* Whether the entry is, name by name, what it was when it was made. */
-static bool is_still(struct fs_mounted_table *s, struct fs_mounted *mounted)
-{
-	struct fs_print print;
-
-	if (fs_mounted_is_past(s, mounted))
-		return false;
-	print = print_of(s, mounted);
-	return same_print(mounted, &mounted->print, &print);
-}
-
 static bool is_as_before(const struct fs_mounted *mounted,
 			 enum fs_mounted_state state)
 {
@@ -389,7 +201,7 @@ static enum fs_mounted_state wake(struct fs_mounted_table *s,
 	struct ck_err why;
 
 	/* numbers of folders that were asked for would mean others now */
-	if (mounted->asked || !is_still(s, mounted))
+	if (mounted->asked || !fs_mounted_is_still(s, mounted))
 		return FS_MOUNTED_ASLEEP;
 	state = parse(s, mounted, &why);
 	if (is_as_before(mounted, state))
@@ -407,7 +219,7 @@ enum fs_mounted_state fs_mounted_make(struct fs_mounted_table *s,
 		return wake(s, mounted);
 	mounted->dir = mounted->seen;
 	mounted->made_s = ck_now_s();
-	mounted->print = print_of(s, mounted);
+	fs_mounted_look_first(s, mounted);
 	return parse(s, mounted, why);
 }
 

@@ -79,6 +79,8 @@ struct fs_mounted {
 	bool asked; /* it slept, and had folders that were made for who asked */
 	int64_t made_s; /* CLOCK_MONOTONIC, when it was made first */
 	struct fs_print print; /* of the folder when it was made */
+	uint64_t below; /* the same of all files below it; see mounted_same.c */
+	int64_t looked_s; /* CLOCK_MONOTONIC, when that was compared last */
 	struct fs_shards *shards; /* with what the kernel knows of them */
 	struct ck_run_dir beside; /* entries in it, a mounted checkpoint each */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mounted_priv.h - between mounted_table.c (the table) and mounted.c (one of
- * them)
+ * mounted_priv.h - between mounted_table.c (the table), mounted.c (one of
+ * them) and mounted_same.c (whether it is still the same)
  */
 #ifndef FS_MOUNTED_PRIV_H
 #define FS_MOUNTED_PRIV_H
@@ -60,6 +60,12 @@ void fs_mounted_free(struct fs_mounted_table *s, struct fs_mounted *mounted);
  */
 bool fs_mounted_same(struct fs_mounted_table *s, struct fs_mounted *mounted,
 		     const struct ck_run_dir_entry *now);
+/* The same of one that sleeps, of which each name in the entry is compared. */
+bool fs_mounted_is_still(struct fs_mounted_table *s,
+			 struct fs_mounted *mounted);
+/* Takes down what is there, before it is parsed first. */
+void fs_mounted_look_first(struct fs_mounted_table *s,
+			   struct fs_mounted *mounted);
 /*
  * Once it sleeps, nobody knows which changes were ours: takes down what is
  * there now.  The mounted checkpoint is pinned.
@@ -69,7 +75,7 @@ void fs_mounted_look_anew(struct fs_mounted_table *s,
 /*
  * Whether the entry @now is still what @mounted was made of.  One that was
  * whole is, until its folder changes; one that was not is looked at more
- * closely, once a second.
+ * closely, and all below it once a second.
  */
 bool fs_mounted_current(struct fs_mounted_table *s, struct fs_mounted *mounted,
 			const struct ck_run_dir_entry *now);
