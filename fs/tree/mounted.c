@@ -60,14 +60,15 @@ static int open_views(struct fs_mounted_table *s, struct fs_mounted *mounted,
 }
 
 /* What stays known of a mounted checkpoint while it sleeps. */
-static int learn(struct fs_mounted *mounted, const struct ck_root *root,
-		 struct ck_err *err)
+static int learn(struct fs_mounted_table *s, struct fs_mounted *mounted,
+		 const struct ck_root *root, struct ck_err *err)
 {
 	mounted->made_s = ck_now_s();
 	if (mounted->img) {
 		mounted->whole = ck_run_dir_whole(mounted->img);
 		mounted->files = mounted->img->nr_tensors;
 		mounted->total = total_of(mounted->img);
+		fs_mounted_learn_identity(s, mounted);
 		mounted->warnings = mounted->errors = 0;
 		for (uint32_t i = 0; i < mounted->img->nr_problems; i++) {
 			uint8_t is = mounted->img->problems[i].severity;
@@ -114,7 +115,7 @@ int fs_mounted_fill(struct fs_mounted_table *s, struct fs_mounted *mounted,
 	if (mounted->ck)
 		ck_ckpt_on_touch(mounted->ck, &s->in.touched);
 	if (atomic_load(&mounted->state) == FS_MOUNTED_NEW)
-		ret = learn(mounted, root, err);
+		ret = learn(s, mounted, root, err);
 	if (!ret && mounted->ck)
 		ret = open_views(s, mounted, err);
 	if (mounted->shards)
@@ -181,17 +182,6 @@ static enum fs_mounted_state parse(struct fs_mounted_table *s,
 	return FS_MOUNTED_FAILED;
 }
 
-static bool is_as_before(const struct fs_mounted *mounted,
-			 enum fs_mounted_state state)
-{
-	if (mounted->failed)
-		return state == FS_MOUNTED_FAILED;
-	if (state != FS_MOUNTED_READY || mounted->steps)
-		return state == FS_MOUNTED_READY && !mounted->img;
-	return mounted->img && mounted->files == mounted->img->nr_tensors &&
-	       mounted->total == total_of(mounted->img);
-}
-
 /* The kernel holds inodes that must mean the same again. */
 static enum fs_mounted_state wake(struct fs_mounted_table *s,
 				  struct fs_mounted *mounted)
@@ -204,7 +194,7 @@ static enum fs_mounted_state wake(struct fs_mounted_table *s,
 	if (mounted->asked || !fs_mounted_is_still(s, mounted))
 		return FS_MOUNTED_ASLEEP;
 	state = parse(s, mounted, &why);
-	if (is_as_before(mounted, state))
+	if (fs_mounted_is_as_before(s, mounted, state))
 		return state;
 	fs_mounted_sleep(mounted, &evicted);
 	fs_mounted_end(s, &evicted);

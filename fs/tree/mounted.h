@@ -12,9 +12,10 @@
  *
  * An entry is parsed when somebody looks into it.  Of those that nobody is in,
  * FS_IDLE_MOUNTED stay parsed; the others are put to sleep, and parsed again
- * when they are asked for, if the entry is still the same.  An entry that is
- * replaced is mounted anew; the old one is gone: who has a file of it open
- * reads on, everybody else hears ESTALE once it sleeps.
+ * when they are asked for, if the entry is still the same: of the same files,
+ * and with the same tensors.  An entry that is replaced is mounted anew; the old
+ * one is gone: who has a file of it open reads on, everybody else hears ESTALE
+ * once it sleeps.
  *
  * Who owns what: a pointer to one is a pin (@users): fs_mounted_table_pin() and
  * fs_mounted_table_entry() give one, fs_mounted_unpin() ends it.  Operations
@@ -49,6 +50,12 @@ struct fs_print {
 	uint64_t ours; /* the manifest, which follows what is written */
 };
 
+/* What a checkpoint is known by while it sleeps: digests of its catalog. */
+struct fs_identity {
+	uint64_t tensors; /* what the numbers of inodes mean */
+	uint64_t files; /* which files those were: core/geom/file_id.h */
+};
+
 struct fs_mounted {
 	uint32_t nr;
 	_Atomic bool steps; /* the directory of all, or a group: run_dir.h */
@@ -80,6 +87,8 @@ struct fs_mounted {
 	int64_t made_s; /* CLOCK_MONOTONIC, when it was made first */
 	struct fs_print print; /* of the folder when it was made */
 	uint64_t below; /* the same of all files below it; see mounted_same.c */
+	struct fs_identity is; /* where it was READY and is no group */
+	bool rewritten; /* by us: is.files is then of what it left there */
 	int64_t looked_s; /* CLOCK_MONOTONIC, when that was compared last */
 	struct fs_shards *shards; /* with what the kernel knows of them */
 	struct ck_run_dir beside; /* entries in it, a mounted checkpoint each */

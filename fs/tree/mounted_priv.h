@@ -63,6 +63,13 @@ bool fs_mounted_same(struct fs_mounted_table *s, struct fs_mounted *mounted,
 /* The same of one that sleeps, of which each name in the entry is compared. */
 bool fs_mounted_is_still(struct fs_mounted_table *s,
 			 struct fs_mounted *mounted);
+/* Takes down what was parsed. */
+void fs_mounted_learn_identity(struct fs_mounted_table *s,
+			       struct fs_mounted *mounted);
+/* Whether what slept was parsed to the same, @state, of the same files. */
+bool fs_mounted_is_as_before(struct fs_mounted_table *s,
+			     struct fs_mounted *mounted,
+			     enum fs_mounted_state state);
 /* Takes down what is there, before it is parsed first. */
 void fs_mounted_look_first(struct fs_mounted_table *s,
 			   struct fs_mounted *mounted);

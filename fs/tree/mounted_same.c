@@ -5,6 +5,8 @@
  * A look-up compares what lies directly in the entry, and that only where its
  * time says so.  Of one that was not whole all that lies below is compared too,
  * for a save may go on folders below its step, and no time of a folder tells.
+ * What wakes up is compared by its catalog: each file, and each tensor that the
+ * kernel has a number of.
  */
 #include "fs/tree/mounted_priv.h"
 
@@ -94,7 +96,8 @@ static struct fs_print print_of(const struct fs_mounted_table *s,
 struct below {
 	const struct ck_root *root;
 	const char *top; /* the folder in it */
-	const struct ck_ckpt *ck;
+	const struct ck_ckpt *ck; /* what it wrote has its old time */
+	bool ctimes; /* they count too */
 	CK_VEC(char *) folders; /* in @top; "": that itself */
 	uint64_t sum;
 };
@@ -134,6 +137,9 @@ static void add_below(struct below *b, int at, const char *in, const char *base)
 		return;
 	if (!is_folder(b, at, base, path.v, &st)) {
 		b->sum += sum_of(b->ck, path.v, &st);
+		if (b->ctimes)
+			b->sum += XXH3_64bits_withSeed(
+				path.v, path.len, (uint64_t)ck_ns(st.st_ctim));
 		return;
 	}
 	b->sum += XXH3_64bits(path.v, path.len);
@@ -162,7 +168,7 @@ static void list_below(struct below *b, const char *in)
  * in it; ours aside.
  */
 static uint64_t below_of(const struct fs_mounted_table *s,
-			 const struct fs_mounted *mounted)
+			 const struct fs_mounted *mounted, bool ctimes)
 {
 	ck_auto_free char *top = ck_run_dir_folder(s->root, mounted->name);
 	uint64_t sum = top ? XXH3_64bits(top, strlen(top)) : 0;
@@ -170,7 +176,8 @@ static uint64_t below_of(const struct fs_mounted_table *s,
 	for (const struct ck_root *r = s->root; top && r; r = r->next) {
 		struct below b = { .root = r,
 				   .top = top,
-				   .ck = ck_of(mounted) };
+				   .ck = ck_of(mounted),
+				   .ctimes = ctimes };
 
 		list_below(&b, "");
 		for (size_t i = 0; i < b.folders.nr; i++) {
@@ -196,7 +203,7 @@ static bool same_below(struct fs_mounted_table *s, struct fs_mounted *mounted)
 	if (due)
 		mounted->looked_s = now;
 	pthread_mutex_unlock(&s->lock);
-	return !due || below_of(s, mounted) == was;
+	return !due || below_of(s, mounted, false) == was;
 }
 
 /* ---- comparing ---- */
@@ -254,7 +261,7 @@ void fs_mounted_look_first(struct fs_mounted_table *s,
 			   struct fs_mounted *mounted)
 {
 	mounted->print = print_of(s, mounted);
-	mounted->below = below_of(s, mounted);
+	mounted->below = below_of(s, mounted, false);
 }
 
 bool fs_mounted_same(struct fs_mounted_table *s, struct fs_mounted *mounted,
@@ -281,7 +288,8 @@ void fs_mounted_look_anew(struct fs_mounted_table *s,
 			  struct fs_mounted *mounted)
 {
 	struct fs_print print = print_of(s, mounted);
-	uint64_t below = below_of(s, mounted);
+	uint64_t below = below_of(s, mounted, false);
+	uint64_t files = below_of(s, mounted, true);
 	struct ck_run_dir_entry now = { 0 };
 
 	if (ck_run_dir_look(&now, s->root, mounted->name)) {
@@ -289,6 +297,8 @@ void fs_mounted_look_anew(struct fs_mounted_table *s,
 		mounted->seen = now.st;
 		mounted->print = print;
 		mounted->below = below;
+		mounted->is.files = files;
+		mounted->rewritten = true;
 		pthread_mutex_unlock(&s->lock);
 	}
 	ck_run_dir_entry_free(&now);
@@ -329,4 +339,132 @@ bool fs_mounted_is_still(struct fs_mounted_table *s, struct fs_mounted *mounted)
 		return false;
 	print = print_of(s, mounted);
 	return same_print(mounted, &mounted->print, &print);
+}
+
+/* ---- what wakes ---- */
+
+static uint64_t add_string(uint64_t sum, const struct ck_catalog *img,
+			   uint32_t ref)
+{
+	const char *text = "";
+	size_t len = 0;
+
+	if (ref != CK_NONE)
+		text = ck_catalog_str(img, ref, &len);
+	return XXH3_64bits_withSeed(text, len, sum);
+}
+
+static uint64_t add_tensor(uint64_t sum, const struct ck_catalog *img,
+			   const struct ck_tensor *t)
+{
+	const uint64_t key[] = { t->size, t->dtype, t->rank, t->state };
+
+	sum = add_string(sum, img, img->trees[t->tree]);
+	sum = add_string(sum, img, t->name);
+	sum = add_string(sum, img, t->file);
+	sum = XXH3_64bits_withSeed(key, sizeof(key), sum);
+	return XXH3_64bits_withSeed(img->dims + t->shape,
+				    t->rank * sizeof(*img->dims), sum);
+}
+
+static uint64_t add_object(uint64_t sum, const struct ck_catalog *img,
+			   const struct ck_object *o)
+{
+	const uint64_t key[] = { o->len, o->enc };
+
+	sum = add_string(sum, img, img->trees[o->tree]);
+	sum = add_string(sum, img, o->name);
+	return XXH3_64bits_withSeed(key, sizeof(key), sum);
+}
+
+static uint64_t tensors_of(const struct ck_catalog *img)
+{
+	uint64_t sum = add_string(0, img, img->format);
+
+	for (uint32_t i = 0; i < img->nr_tensors; i++)
+		sum = add_tensor(sum, img, &img->tensors[i]);
+	for (uint32_t i = 0; i < img->nr_objects; i++)
+		sum = add_object(sum, img, &img->objects[i]);
+	return sum;
+}
+
+/* A sum: the order in which they were found may differ. */
+static uint64_t sum_of_srcs(const struct ck_catalog *img,
+			    const struct ck_src *srcs, uint32_t nr)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < nr; i++) {
+		const struct ck_id *id = &srcs[i].id;
+		const uint64_t key[] = { srcs[i].kind,
+					 srcs[i].state,
+					 id->dev,
+					 id->ino,
+					 id->size,
+					 (uint64_t)id->mtime_ns,
+					 (uint64_t)id->ctime_ns };
+
+		if (srcs[i].kind == CK_SRC_FILE ||
+		    srcs[i].kind == CK_SRC_ABSENT)
+			sum += add_string(XXH3_64bits(key, sizeof(key)), img,
+					  srcs[i].name);
+	}
+	return sum;
+}
+
+static uint64_t files_of(const struct ck_catalog *img)
+{
+	return sum_of_srcs(img, img->srcs, img->nr_srcs) +
+	       sum_of_srcs(img, img->indexes, img->nr_indexes);
+}
+
+static struct fs_identity identity_of(const struct ck_catalog *img)
+{
+	return (struct fs_identity){ tensors_of(img), files_of(img) };
+}
+
+static void learn_identity(struct fs_mounted_table *s,
+			   struct fs_mounted *mounted,
+			   const struct fs_identity *is)
+{
+	pthread_mutex_lock(&s->lock);
+	mounted->is = *is;
+	mounted->rewritten = false;
+	pthread_mutex_unlock(&s->lock);
+}
+
+void fs_mounted_learn_identity(struct fs_mounted_table *s,
+			       struct fs_mounted *mounted)
+{
+	const struct fs_identity is = identity_of(mounted->img);
+
+	learn_identity(s, mounted, &is);
+}
+
+static bool is_as_before(struct fs_mounted_table *s, struct fs_mounted *mounted)
+{
+	const struct fs_identity now = identity_of(mounted->img);
+	struct fs_identity was;
+	bool rewritten;
+
+	pthread_mutex_lock(&s->lock);
+	was = mounted->is;
+	rewritten = mounted->rewritten;
+	pthread_mutex_unlock(&s->lock);
+	if (was.tensors != now.tensors ||
+	    was.files != (rewritten ? below_of(s, mounted, true) : now.files))
+		return false;
+	learn_identity(s, mounted, &now);
+	return true;
+}
+
+bool fs_mounted_is_as_before(struct fs_mounted_table *s,
+			     struct fs_mounted *mounted,
+			     enum fs_mounted_state state)
+{
+	if (mounted->failed)
+		return state == FS_MOUNTED_FAILED;
+	if (state != FS_MOUNTED_READY || mounted->steps)
+		return state == FS_MOUNTED_READY && !mounted->img;
+	return mounted->img && is_as_before(s, mounted);
 }

@@ -20,5 +20,11 @@ void stepkit_drop(const struct stepkit *k, unsigned nr);
 /* Writes another file into step @nr. */
 void stepkit_write(const struct stepkit *k, unsigned nr, const char *file,
 		   const char *text);
+/*
+ * The same as stepkit_put(), folders below step @nr and with a tensor @name: by
+ * a rename, or the file that is there is written in place.
+ */
+void stepkit_put_below(const struct stepkit *k, unsigned nr, char name,
+		       const char *bytes, int in_place);
 
 #endif

@@ -41,4 +41,48 @@ becomes 3
 cat "$CKPT/__1_0.distcp" >"$(at 4)/__1_0.distcp"
 becomes 4
 umount_ckpt
+
+# Others at the places of these while the step slept, and nothing else changed:
+# the kernel, which may know for a minute what was there, hears that it is gone.
+two() { # FILE NAME1 NAME2: each of 4096 times its name
+	local head i
+	head="{\"$2\":{\"dtype\":\"U8\",\"shape\":[4096],\"data_offsets\":[0,4096]},"
+	head+="\"$3\":{\"dtype\":\"U8\",\"shape\":[4096],\"data_offsets\":[4096,8192]}}"
+	mkdir -p "$(dirname "$1")"
+	{
+		le64 ${#head}
+		printf '%s' "$head"
+		for i in "$2" "$3"; do head -c 4096 /dev/zero | tr '\0' "$i"; done
+	} >"$1"
+}
+OTHERS=$WORK/others
+W=policy/weights/model.safetensors
+for i in $(seq 40); do two "$OTHERS/step_$i/$W" a b; done
+wake() { # what sleeps then is step_1
+	cat "$MNT/step_1/tensors/"* >/dev/null || fail "step_1"
+	for i in $(seq 2 40); do
+		ls "$MNT/step_$i/tensors" >/dev/null || fail "step_$i"
+	done
+}
+is() { # FILE LETTER
+	[ "$(tr -d "$2" <"$1" | wc -c) $(wc -c <"$1")" = "0 4096" ] ||
+		fail "$1 is not $2: $(head -c 4 "$1")"
+}
+for o in direct=on direct=off; do
+	two "$OTHERS/step_1/$W" a b
+	UNSHARD_KEEP=60 mount_ckpt "$OTHERS" $o
+	wake
+	two "$OTHERS/new" b c && mv "$OTHERS/new" "$OTHERS/step_1/$W"
+	cat "$MNT/step_1/tensors/a" >/dev/null 2>&1 && fail "a is $o: $(head -c 4 "$MNT/step_1/tensors/a")"
+	is "$MNT/step_1/tensors/b" b
+	is "$MNT/step_1/tensors/c" c
+	# The same tensors, written in place.
+	wake
+	tr bc cb <"$OTHERS/step_1/$W" >"$WORK/swapped"
+	tail -c 8192 "$WORK/swapped" | dd of="$OTHERS/step_1/$W" bs=1 \
+		seek=$(($(stat -c %s "$WORK/swapped") - 8192)) conv=notrunc status=none
+	is "$MNT/step_1/tensors/b" c
+	is "$MNT/step_1/tensors/c" b
+	umount_ckpt
+done
 done_ok

@@ -13,6 +13,8 @@ for i in 1 2 3; do
 done
 cp -r "$here/tests/demo/checkpoint" "$SRC/sealed"
 cp -r "$here/tests/demo/checkpoint" "$SRC/partial"
+mkdir -p "$SRC/deep-1/policy"
+cp -r "$here/tests/demo/checkpoint" "$SRC/deep-1/policy/weights"
 chmod -R u+w "$SRC"
 rm "$SRC/partial/__3_0.distcp"
 "$UNSHARD" seal "$SRC/sealed" >/dev/null || fail seal
@@ -26,7 +28,8 @@ start() { head -c 6 "$1" | tail -c 3; }
 ls -lR "$MNT" >/dev/null
 before=$(parsed)
 stat -c '%n %i' "$MNT"/*/tensors/* >"$WORK/inodes"
-for f in "$MNT/step-1.pt/tensors/a" "$MNT/sealed/$T" "$MNT/partial/$T"; do
+for f in "$MNT/step-1.pt/tensors/a" "$MNT/sealed/$T" "$MNT/partial/$T" \
+	"$MNT/deep-1/$T"; do
 	dir=${f%/tensors/*}
 	exec 7<"$f"
 	cd "$dir/tensors" || fail "cd $dir"
@@ -50,13 +53,31 @@ for i in $(seq 100 140); do
 	cp "$SRC/step-2.pt" "$SRC/step-$i.pt"
 done
 cp -r "$SRC/sealed" "$SRC/sealed2"
-cd "$MNT/sealed/tensors" || fail cd
+for i in sealed deep-1; do
+	cd "$MNT/$i/tensors" || fail cd
+	ls -lR "$MNT" >/dev/null
+	ls -lR "$MNT" >/dev/null
+	ls . >/dev/null && [ "$(start "$MNT/$i/$T")" = uvw ] ||
+		fail "$i: a step that slept"
+	ls . >/dev/null || fail "$i: the folder of a step that slept"
+	cd "$WORK"
+done
+
+# The same, and somebody else wrote to it while it slept, and set the time back.
+put "$MNT/deep-1/$T" xyz || fail "deep-1: write"
+was=$(stat -c %i "$MNT/deep-1/$T")
 ls -lR "$MNT" >/dev/null
+[ "$(stat -c %i "$MNT/deep-1/$T")" = "$was" ] || fail "deep-1: another inode"
+put "$MNT/deep-1/$T" uvw || fail "deep-1: write"
 ls -lR "$MNT" >/dev/null
-ls . >/dev/null && [ "$(start "$MNT/sealed/$T")" = uvw ] ||
-	fail "a step that slept"
-ls . >/dev/null || fail "the folder of a step that slept"
-cd "$WORK"
+for f in "$SRC"/deep-1/policy/weights/*.distcp; do
+	touch -r "$f" "$WORK/time"
+	sed 's/uvw/bar/' "$f" >"$WORK/bar"
+	dd if="$WORK/bar" of="$f" conv=notrunc status=none
+	touch -r "$WORK/time" "$f"
+done
+[ "$(start "$MNT/deep-1/$T")" = bar ] || fail "deep-1: $(start "$MNT/deep-1/$T")"
+[ "$(stat -c %i "$MNT/deep-1/$T")" != "$was" ] || fail "deep-1: the same inode"
 
 # Somebody else's writes, also to a step that we wrote to.
 a=$MNT/step-1.pt/tensors/a

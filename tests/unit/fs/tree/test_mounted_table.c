@@ -7,8 +7,10 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static struct stepkit kit;
 static struct fs_kernel kernel;
@@ -223,6 +225,65 @@ Test(mounted_table, what_changed_asleep_does_not_wake)
 	cr_expect_eq(fs_mounted_need(s, slot), FS_MOUNTED_ASLEEP);
 	cr_expect(slot->gone);
 	fs_mounted_unpin(s, slot);
+	cr_expect_neq(visit(1), number);
+}
+
+/* What becomes of one that sleeps when it is needed. */
+static enum fs_mounted_state state_after(uint32_t number)
+{
+	struct fs_mounted *slot = fs_mounted_table_pin(s, number);
+	enum fs_mounted_state state;
+
+	cr_assert(slot);
+	cr_expect_eq(atomic_load(&slot->state), FS_MOUNTED_ASLEEP);
+	state = fs_mounted_need(s, slot);
+	cr_expect_eq(slot->gone, state == FS_MOUNTED_ASLEEP);
+	fs_mounted_unpin(s, slot);
+	return state;
+}
+
+Test(mounted_table, what_changed_below_asleep_does_not_wake)
+{
+	enum { SAME, RENAMED, REPLACED, WRITTEN, NR };
+	uint32_t number[NR];
+
+	for (unsigned i = 0; i < NR; i++) {
+		stepkit_put_below(&kit, i, 'a', "abcd", false);
+		number[i] = visit(i);
+	}
+	make_many(100);
+	stepkit_put_below(&kit, RENAMED, 'b', "abcd", false);
+	stepkit_put_below(&kit, REPLACED, 'a', "abcd", false);
+	stepkit_put_below(&kit, WRITTEN, 'a', "efgh", true);
+	cr_expect_eq(state_after(number[SAME]), FS_MOUNTED_READY);
+	for (unsigned i = RENAMED; i < NR; i++) {
+		cr_expect_eq(state_after(number[i]), FS_MOUNTED_ASLEEP, "%u",
+			     i);
+		cr_expect_neq(visit(i), number[i], "%u", i);
+	}
+}
+
+/* Its size is the same, and somebody set its time back. */
+Test(mounted_table, the_time_of_a_file_does_not_hide_what_changed_asleep)
+{
+	struct timespec times[2];
+	char path[192];
+	uint32_t number;
+	struct stat st;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/step-1/model.safetensors", kit.dir);
+	stepkit_put(&kit, 1, "abcd");
+	number = visit(1);
+	make_many(100);
+	cr_assert(!stat(path, &st));
+	times[0] = st.st_atim;
+	times[1] = st.st_mtim;
+	f = fopen(path, "r+");
+	cr_assert(f && !fseek(f, -4, SEEK_END) && fputs("efgh", f) >= 0 &&
+		  !fclose(f));
+	cr_assert(!utimensat(AT_FDCWD, path, times, 0));
+	cr_expect_eq(state_after(number), FS_MOUNTED_ASLEEP);
 	cr_expect_neq(visit(1), number);
 }
 
