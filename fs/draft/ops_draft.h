@@ -15,6 +15,8 @@
 #include "fs/ops.h"
 #include "fs/draft/drafts.h"
 
+#include <pthread.h>
+
 enum {
 	FS_DRAFT_STATUS = FS_INO_VIRT, /* step-N/.unshard/status */
 	FS_DRAFT_LAYOUT, /* step-N/unshard-layout.json */
@@ -61,9 +63,20 @@ struct fs_open {
 	struct fs_draft_tree_file *f; /* of shards/; or NULL */
 	bool slice, writes; /* of ranks/ or tensors/; holds the draft */
 	struct ck_slice of;
+	pthread_mutex_t
+		lock; /* of the next two: requests of one file overlap */
 	struct ck_str text; /* of what we make; the layout, while it comes */
 	bool changed; /* the layout was, and is not in force yet */
 };
+/* ops_slices_layout.c.  NULL: no memory. */
+struct fs_open *fs_open_new(void);
+void fs_open_free(struct fs_open *o);
+/* Bytes of its text, as far as there are: how many. */
+size_t fs_open_text(struct fs_open *o, void *buf, size_t len, uint64_t off);
+/* The layout, of which @sl may be NULL: there is none yet. */
+int fs_layout_open(const struct ck_slices *sl, int flags, struct fs_open *o);
+int fs_layout_write(struct fs_open *o, const char *buf, size_t len,
+		    uint64_t off);
 
 static inline struct fs_open *fs_open_of(const struct fuse_file_info *fi)
 {

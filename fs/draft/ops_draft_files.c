@@ -62,8 +62,7 @@ static void end_open(const struct fs_draft_ref *r, struct fs_open *o)
 	if (o->f)
 		fs_draft_tree_release(r->s->files, o->f);
 	fs_slices_release(r, o);
-	ck_str_free(&o->text);
-	free(o);
+	fs_open_free(o);
 }
 
 /* Where no map can be, nothing is passed by. */
@@ -100,16 +99,14 @@ static int keep_open(struct fs *fs, struct fs_draft_ref *r, struct fs_open *o,
 
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct fs_open *o = calloc(1, sizeof(*o));
+	struct fs_open *o = fs_open_new();
 	fs_auto_draft_ref r = { 0 };
 	int ret = o ? fs_draft_ref_find(fs_of(req), ino, &r) : -ENOMEM;
 
 	if (!ret)
 		ret = open_any(&r, fi, o);
 	if (ret) {
-		if (o)
-			ck_str_free(&o->text);
-		free(o);
+		fs_open_free(o);
 		fs_reply_errno(req, -ret);
 		return;
 	}
@@ -228,7 +225,7 @@ static int create(fuse_req_t req, uint64_t parent, const char *name,
 static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 		      mode_t mode, struct fuse_file_info *fi)
 {
-	struct fs_open *o = calloc(1, sizeof(*o));
+	struct fs_open *o = fs_open_new();
 	struct fs_draft_tree_node node = { 0 };
 	struct fuse_entry_param e;
 	fs_auto_draft_ref r = { 0 };
@@ -265,17 +262,15 @@ static bool for_a_map(const struct fs *fs, const struct fuse_file_info *fi)
 	       (fi->flags & O_ACCMODE) == O_RDWR;
 }
 
-static int read_any(const struct fs_draft_ref *r, const struct fs_open *o,
-		    void *buf, size_t size, uint64_t off, bool mapped,
-		    size_t *got, struct ck_err *err)
+static int read_any(const struct fs_draft_ref *r, struct fs_open *o, void *buf,
+		    size_t size, uint64_t off, bool mapped, size_t *got,
+		    struct ck_err *err)
 {
 	if (o->f)
 		return fs_draft_tree_read(o->f, buf, size, off, got, err);
 	if (o->slice)
 		return fs_slices_read(r, o, buf, size, off, mapped, got, err);
-	*got = off >= o->text.len ? 0 : CK_MIN(size, o->text.len - off);
-	if (*got)
-		memcpy(buf, o->text.v + off, *got);
+	*got = fs_open_text(o, buf, size, off);
 	return 0;
 }
 

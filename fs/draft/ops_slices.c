@@ -30,7 +30,6 @@
 #include <string.h>
 
 #define LAYOUT "unshard-layout.json"
-#define LAYOUT_MAX (UINT64_C(64) << 20)
 #define SLICE (UINT64_C(1) << 46)
 #define KIND(k) ((uint64_t)(k) << 40)
 #define KINDS KIND(3)
@@ -327,58 +326,6 @@ int fs_slices_attr(const struct fs_draft_ref *r, struct stat *st)
 	return is_dir(r->ino) ? 0 : file_attr(r, sl, st);
 }
 
-/* ---- the layout ---- */
-
-/* As it is when it is opened; what replaces it is written from nothing. */
-static int open_layout(const struct ck_slices *sl, int flags, struct fs_open *o)
-{
-	char *bytes = NULL;
-	size_t len = 0;
-	int ret;
-
-	o->slice = false;
-	if (!sl || (flags & O_ACCMODE) != O_RDONLY)
-		return 0;
-	ret = ck_slices_given(sl, &bytes, &len, NULL);
-	if (ret)
-		return ret;
-	ck_str_add(&o->text, bytes, len);
-	free(bytes);
-	return o->text.failed ? -ENOMEM : 0;
-}
-
-static int write_layout(struct fs_open *o, const char *buf, size_t len,
-			uint64_t off)
-{
-	static const char zero[4096];
-	struct ck_str *t = &o->text;
-
-	if (off > LAYOUT_MAX || len > LAYOUT_MAX - off)
-		return -EFBIG;
-	while (!t->failed && t->len < off)
-		ck_str_add(t, zero, CK_MIN(sizeof(zero), off - t->len));
-	if (t->failed)
-		return -ENOMEM;
-	if (off < t->len)
-		memcpy(t->v + off, buf, CK_MIN(len, t->len - off));
-	if (off + len > t->len)
-		ck_str_add(t, buf + (t->len - off), off + len - t->len);
-	o->changed = true;
-	return t->failed ? -ENOMEM : 0;
-}
-
-int fs_slices_flush(const struct fs_draft_ref *r, struct fs_open *o,
-		    struct ck_err *err)
-{
-	int ret;
-
-	if (!o->changed)
-		return 0;
-	o->changed = false;
-	ret = fs_draft_cut(r->drafts, r->s, o->text.v, o->text.len, err);
-	return ret;
-}
-
 /* ---- bytes ---- */
 
 int fs_slices_open(const struct fs_draft_ref *r, int flags, struct fs_open *o)
@@ -387,7 +334,7 @@ int fs_slices_open(const struct fs_draft_ref *r, int flags, struct fs_open *o)
 	int ret;
 
 	if (r->ino == FS_DRAFT_LAYOUT)
-		return open_layout(sl, flags, o);
+		return fs_layout_open(sl, flags, o);
 	if (is_dir(r->ino))
 		return -EISDIR;
 	if (!sl || !slice_of(sl, r->ino, &o->of))
@@ -473,7 +420,7 @@ int fs_slices_write(const struct fs_draft_ref *r, struct fs_open *o,
 	int ret;
 
 	if (r->ino == FS_DRAFT_LAYOUT)
-		return write_layout(o, buf, len, off);
+		return fs_layout_write(o, buf, len, off);
 	if (!sl || !o->writes)
 		return -EBADF;
 	size = ck_slice_size(sl, o->of);
