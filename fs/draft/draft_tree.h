@@ -55,13 +55,19 @@ int fs_draft_tree_hide(struct fs_draft_tree *s, size_t at, size_t nr,
 		       bool hide);
 bool fs_draft_tree_is_hidden(struct fs_draft_tree *s, size_t at);
 /*
- * What chmod and chown said of inode @ino, which is no file of its own: shown
- * until the step is published.  -ENOMEM.
+ * What chmod and chown said (@attr, FUSE_SET_ATTR_* of @to_set) of inode @ino,
+ * which is no file of its own, and is as @before where nothing was said: shown
+ * until the step is published.  -ENOMEM.  All inodes with bytes of one tensor
+ * are @of that.
  */
-int fs_draft_tree_give(struct fs_draft_tree *s, uint64_t ino,
-		       const struct stat *st);
-/* The same into *st, where something was said. */
-void fs_draft_tree_given(struct fs_draft_tree *s, uint64_t ino,
+int fs_draft_tree_give(struct fs_draft_tree *s, uint64_t of, uint64_t ino,
+		       const struct stat *attr, int to_set,
+		       const struct stat *before);
+/*
+ * The same into *st, where something was said; to read it is allowed to nobody
+ * to whom another inode @of the same does not allow it.
+ */
+void fs_draft_tree_given(struct fs_draft_tree *s, uint64_t of, uint64_t ino,
 			 struct stat *st);
 /* Around what changes it: -EBUSY, or -EROFS for what was published. */
 int fs_draft_tree_begin(struct fs_draft_tree *s);

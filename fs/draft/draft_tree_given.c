@@ -4,7 +4,9 @@
  * removed, owners and modes that were given
  *
  * A slice is bytes of a file that many share, so that it has neither of its
- * own; what was said of it lasts until the step is published.
+ * own; what was said of it lasts until the step is published.  A tensor has many
+ * names, the whole and a slice of each rank: who may not read it by one of them
+ * may not by another.
  */
 #include "fs/draft/draft_tree_priv.h"
 
@@ -13,7 +15,7 @@
 
 struct fs_draft_tree_given {
 	struct fs_draft_tree_given *next;
-	uint64_t ino;
+	uint64_t of, ino;
 	mode_t mode; /* permissions */
 	uid_t uid;
 	gid_t gid;
@@ -47,62 +49,100 @@ bool fs_draft_tree_is_hidden(struct fs_draft_tree *s, size_t at)
 	return hidden;
 }
 
-/* Under the lock. */
-static struct fs_draft_tree_given *find(const struct fs_draft_tree *s,
-					uint64_t ino)
+/* Those of @of, among others; under the lock. */
+static struct fs_draft_tree_given *first(const struct fs_draft_tree *s,
+					 uint64_t of)
 {
-	struct fs_draft_tree_given *g =
-		s->given ? s->given[ino % FS_DRAFT_TREE_BUCKETS] : NULL;
+	return s->given ? s->given[of % FS_DRAFT_TREE_BUCKETS] : NULL;
+}
 
-	while (g && g->ino != ino)
+static struct fs_draft_tree_given *find(const struct fs_draft_tree *s,
+					uint64_t of, uint64_t ino)
+{
+	struct fs_draft_tree_given *g = first(s, of);
+
+	while (g && (g->of != of || g->ino != ino))
 		g = g->next;
 	return g;
 }
 
-static struct fs_draft_tree_given *add(struct fs_draft_tree *s, uint64_t ino)
+static int add(struct fs_draft_tree *s, const struct fs_draft_tree_given *made)
 {
-	struct fs_draft_tree_given *g;
+	struct fs_draft_tree_given *g, **at;
 
 	if (!s->given)
 		s->given = calloc(FS_DRAFT_TREE_BUCKETS, sizeof(*s->given));
-	g = s->given ? calloc(1, sizeof(*g)) : NULL;
+	g = s->given ? malloc(sizeof(*g)) : NULL;
 	if (!g)
-		return NULL;
-	g->ino = ino;
-	g->next = s->given[ino % FS_DRAFT_TREE_BUCKETS];
-	s->given[ino % FS_DRAFT_TREE_BUCKETS] = g;
-	return g;
+		return -ENOMEM;
+	*g = *made;
+	at = &s->given[g->of % FS_DRAFT_TREE_BUCKETS];
+	g->next = *at;
+	*at = g;
+	return 0;
 }
 
-int fs_draft_tree_give(struct fs_draft_tree *s, uint64_t ino,
-		       const struct stat *st)
+static void put(struct fs_draft_tree_given *g, const struct stat *attr,
+		int to_set)
 {
-	struct fs_draft_tree_given *g;
+	if (to_set & FUSE_SET_ATTR_MODE)
+		g->mode = attr->st_mode & 07777;
+	if (to_set & FUSE_SET_ATTR_UID)
+		g->uid = attr->st_uid;
+	if (to_set & FUSE_SET_ATTR_GID)
+		g->gid = attr->st_gid;
+}
 
+int fs_draft_tree_give(struct fs_draft_tree *s, uint64_t of, uint64_t ino,
+		       const struct stat *attr, int to_set,
+		       const struct stat *before)
+{
+	struct fs_draft_tree_given *g, made = { .of = of, .ino = ino };
+	int ret = 0;
+
+	put(&made, before, ~0);
+	put(&made, attr, to_set);
 	pthread_mutex_lock(&s->lock);
-	g = find(s, ino);
-	if (!g)
-		g = add(s, ino);
-	if (g) {
-		g->mode = st->st_mode & 07777;
-		g->uid = st->st_uid;
-		g->gid = st->st_gid;
-	}
+	g = find(s, of, ino);
+	if (g)
+		put(g, attr, to_set);
+	else if (made.mode != (before->st_mode & 07777) ||
+		 made.uid != before->st_uid || made.gid != before->st_gid)
+		ret = add(s, &made);
 	pthread_mutex_unlock(&s->lock);
-	return g ? 0 : -ENOMEM;
+	return ret;
 }
 
-void fs_draft_tree_given(struct fs_draft_tree *s, uint64_t ino, struct stat *st)
+/*
+ * To read, @st allows no more than @g does.  Whose owner or group another name
+ * has not may do there what both its group and others may.
+ */
+static void as_strict(struct stat *st, const struct fs_draft_tree_given *g)
 {
-	const struct fs_draft_tree_given *g;
+	mode_t any = g->mode & g->mode >> 3;
+	bool owner = g->uid == st->st_uid, group = g->gid == st->st_gid;
+	mode_t may = ((owner ? g->mode >> 6 : any) & 04) << 6 |
+		     ((group ? g->mode >> 3 : any) & 04) << 3 |
+		     ((group ? g->mode : any) & 04);
+
+	st->st_mode &= ~(mode_t)0444 | may;
+}
+
+void fs_draft_tree_given(struct fs_draft_tree *s, uint64_t of, uint64_t ino,
+			 struct stat *st)
+{
+	const struct fs_draft_tree_given *own;
 
 	pthread_mutex_lock(&s->lock);
-	g = find(s, ino);
-	if (g) {
-		st->st_mode = (st->st_mode & S_IFMT) | g->mode;
-		st->st_uid = g->uid;
-		st->st_gid = g->gid;
+	own = find(s, of, ino);
+	if (own) {
+		st->st_mode = (st->st_mode & S_IFMT) | own->mode;
+		st->st_uid = own->uid;
+		st->st_gid = own->gid;
 	}
+	for (const struct fs_draft_tree_given *g = first(s, of); g; g = g->next)
+		if (g->of == of)
+			as_strict(st, g);
 	pthread_mutex_unlock(&s->lock);
 }
 

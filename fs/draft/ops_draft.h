@@ -91,6 +91,11 @@ int fs_slices_lookup(const struct fs_draft_ref *r, const char *name,
 /* Adds what is in directory @r; to the step's own list what it has more. */
 int fs_slices_list(const struct fs_draft_ref *r, struct fs_shard_list *l);
 int fs_slices_attr(const struct fs_draft_ref *r, struct stat *st);
+/* FUSE_SET_ATTR_MODE, _UID and _GID of @to_set. */
+int fs_slices_give(const struct fs_draft_ref *r, const struct stat *attr,
+		   int to_set);
+/* For how long the kernel may keep its attributes. */
+double fs_slices_keep(uint64_t ino);
 int fs_slices_open(const struct fs_draft_ref *r, int flags, struct fs_open *o);
 /* Under which its other files are kept; false: it is no folder of slices. */
 bool fs_slices_key(const struct fs_draft_ref *r, char key[24]);

@@ -420,37 +420,35 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino,
 	else
 		fs_reply_attr(req, &st,
 			      r.ino == FS_DRAFT_STATUS ? FS_KEEP_NONE :
-							 fs_keep_src);
+							 fs_slices_keep(r.ino));
 }
 
-static bool is_other(const struct stat *now, const struct stat *attr,
-		     int to_set)
+#define GIVEN (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)
+
+static bool is_others(const struct stat *now, const struct stat *attr,
+		      int to_set)
 {
-	return (to_set & FUSE_SET_ATTR_MODE &&
-		(attr->st_mode ^ now->st_mode) & 07777) ||
-	       (to_set & FUSE_SET_ATTR_UID && attr->st_uid != now->st_uid) ||
+	return (to_set & FUSE_SET_ATTR_UID && attr->st_uid != now->st_uid) ||
 	       (to_set & FUSE_SET_ATTR_GID && attr->st_gid != now->st_gid);
 }
 
-/* Only root gives to others; the kernel has seen to it that the rest may. */
+/*
+ * Only root gives to others; the kernel has seen to it that the rest may.  What
+ * is shown already is noted too: it may be so by another name's mode.
+ */
 static int give(const struct fs_draft_ref *r, const struct stat *now, uid_t by,
 		const struct stat *attr, int to_set)
 {
-	struct stat st = *now;
+	bool others = is_others(now, attr, to_set);
 
-	if (!is_other(now, attr, to_set))
-		return 0;
-	if (!fs_slices_has(r->ino))
-		return -EPERM;
-	if (to_set & FUSE_SET_ATTR_MODE)
-		st.st_mode = attr->st_mode;
-	if (to_set & FUSE_SET_ATTR_UID)
-		st.st_uid = attr->st_uid;
-	if (to_set & FUSE_SET_ATTR_GID)
-		st.st_gid = attr->st_gid;
-	if (by && (st.st_uid != now->st_uid || st.st_gid != now->st_gid))
-		return -EPERM;
-	return fs_draft_tree_give(r->s->files, r->ino, &st);
+	if (fs_slices_has(r->ino))
+		return by && others   ? -EPERM :
+		       to_set & GIVEN ? fs_slices_give(r, attr, to_set) :
+					0;
+	return others || (to_set & FUSE_SET_ATTR_MODE &&
+			  (attr->st_mode ^ now->st_mode) & 07777) ?
+		       -EPERM :
+		       0;
 }
 
 static int set(const struct fs_draft_ref *r, uid_t by,
@@ -487,7 +485,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
 	if (ret)
 		fs_reply_errno(req, -ret);
 	else
-		fs_reply_attr(req, &st, fs_keep_src);
+		fs_reply_attr(req, &st, fs_slices_keep(r.ino));
 }
 
 static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,

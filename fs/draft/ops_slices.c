@@ -308,22 +308,62 @@ static bool is_dir(uint64_t ino)
 	       kind_of(ino) == RANK;
 }
 
-int fs_slices_attr(const struct fs_draft_ref *r, struct stat *st)
+/* As the step's own folder is, where nothing else was said. */
+static int plain_attr(const struct fs_draft_ref *r, struct stat *st)
 {
-	struct ck_slices *sl = slices_of(r);
 	int ret = fs_draft_tree_stat(r->s->files, FS_INO_SHARDS, NULL, st);
 
 	if (ret)
 		return ret;
-	if (!sl && r->ino != FS_DRAFT_LAYOUT)
+	if (!slices_of(r) && r->ino != FS_DRAFT_LAYOUT)
 		return -ESTALE;
 	st->st_size = 0;
 	st->st_blocks = 0;
 	st->st_nlink = is_dir(r->ino) ? 2 : 1;
 	if (!is_dir(r->ino))
 		st->st_mode = S_IFREG | (st->st_mode & 0666);
-	fs_draft_tree_given(r->s->files, r->ino, st);
-	return is_dir(r->ino) ? 0 : file_attr(r, sl, st);
+	return 0;
+}
+
+/* One number for all that has bytes of the same tensor. */
+static uint64_t given_of(const struct fs_draft_ref *r)
+{
+	const struct ck_slices *sl = slices_of(r);
+	struct ck_slice of;
+
+	if (!sl || is_dir(r->ino) || r->ino == FS_DRAFT_LAYOUT ||
+	    !slice_of(sl, r->ino, &of))
+		return r->ino;
+	return SLICE | (of.whole ? ck_slices_tensor(sl, of.nr) :
+				   ck_slices_plan(sl)->pieces[of.nr].tensor);
+}
+
+int fs_slices_attr(const struct fs_draft_ref *r, struct stat *st)
+{
+	int ret = plain_attr(r, st);
+
+	if (ret)
+		return ret;
+	fs_draft_tree_given(r->s->files, given_of(r), r->ino, st);
+	return is_dir(r->ino) ? 0 : file_attr(r, slices_of(r), st);
+}
+
+int fs_slices_give(const struct fs_draft_ref *r, const struct stat *attr,
+		   int to_set)
+{
+	struct stat before;
+	int ret = plain_attr(r, &before);
+
+	return ret ? ret :
+		     fs_draft_tree_give(r->s->files, given_of(r), r->ino, attr,
+					to_set, &before);
+}
+
+/* Another name of the same bytes may change what this one's mode is. */
+double fs_slices_keep(uint64_t ino)
+{
+	return kind_of(ino) == ENTRY || kind_of(ino) == TENSOR ? FS_KEEP_NONE :
+								 fs_keep_src;
 }
 
 /* ---- bytes ---- */
@@ -379,17 +419,13 @@ bool fs_slices_of(const struct fs_draft_ref *r, uint64_t ino,
 int fs_slices_made(const struct fs_draft_ref *r, uint64_t ino,
 		   const struct stat *st)
 {
+	const int all =
+		FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID;
 	struct fs_draft_ref made = *r;
-	struct stat now;
 	int ret = hide(r, ino, false);
 
 	made.ino = ino;
-	if (!ret)
-		ret = fs_slices_attr(&made, &now);
-	if (ret || (now.st_uid == st->st_uid && now.st_gid == st->st_gid &&
-		    now.st_mode == st->st_mode))
-		return ret;
-	return fs_draft_tree_give(r->s->files, ino, st);
+	return ret ? ret : fs_slices_give(&made, st, all);
 }
 
 void fs_slices_release(const struct fs_draft_ref *r, struct fs_open *o)
