@@ -11,6 +11,7 @@
 #include "core/base/clock.h"
 #include "core/view/extras.h"
 #include "fs/tree/allows.h"
+#include "fs/tree/behind_priv.h"
 #include "fs/tree/mounted_priv.h"
 #include "fs/tree/shards_priv.h"
 
@@ -260,27 +261,6 @@ static int lower(const struct fs_mounted *mounted, uint64_t ino,
 
 /* ---- the question ---- */
 
-static void ask_dirs(const struct ck_root *root, struct fs_question *q)
-{
-	struct stat st;
-
-	for (; root; root = root->next)
-		if (!fstat(root->fd, &st))
-			fs_question_dir(q, root->real, &st);
-}
-
-/* What one file by itself is shown as, who reads it may list. */
-static void ask_root(const struct ck_root *root, int mask,
-		     struct fs_question *q)
-{
-	ask_dirs(root, q);
-	if (root->only)
-		fs_question_file(q, root->only,
-				 mask & W_OK ? W_OK | R_OK : R_OK, 0, 0);
-	else
-		fs_question_file(q, "", mask, 0, 0);
-}
-
 /* An index is read, whatever is done with what it tells of, as it is now. */
 static void ask_files(const struct ck_catalog *img, const unsigned char *bits,
 		      int mask, struct fs_question *q)
@@ -382,7 +362,7 @@ static int ask_file(const struct fs_mounted_table *s,
 
 	if (ret)
 		return ret;
-	ask_dirs(ck_ckpt_root(mounted->ck), q);
+	fs_behind_ask_dirs(ck_ckpt_root(mounted->ck), q);
 	if (file.like) {
 		ask_extra(s, v, nr, file.like, mask, q);
 		return 0;
@@ -406,6 +386,8 @@ static int ask_all(const struct fs_mounted *mounted, struct fs_question *q,
 	if (!bits)
 		return ck_no_memory(err);
 	add_all(mounted->img, bits);
+	fs_question_anew(q);
+	fs_behind_ask_dirs(ck_ckpt_root(mounted->ck), q);
 	ask_files(mounted->img, bits, R_OK, q);
 	return 0;
 }
@@ -437,7 +419,8 @@ int fs_behind_ask(const struct fs_mounted_table *s, struct fs_mounted *mounted,
 	if (node->kind == FS_FILE)
 		return ask_file(s, mounted, ino, node, mask, q, err);
 	if (is_top(ino, node)) {
-		ask_root(root, node->kind == FS_VIRT ? mask | X_OK : mask, q);
+		fs_behind_ask_root(
+			root, node->kind == FS_VIRT ? mask | X_OK : mask, q);
 		return node->kind == FS_VIRT &&
 				       (node->nr < FS_VIRT_STATS ||
 					node->nr == FS_VIRT_MAP) &&
@@ -451,7 +434,9 @@ int fs_behind_ask(const struct fs_mounted_table *s, struct fs_mounted *mounted,
 	ret = fs_shards_stat_path(mounted->shards, path, &st, err);
 	if (ret)
 		return ret;
-	ask_dirs(root, q);
+	if (S_ISDIR(st.st_mode))
+		return fs_behind_ask_folders(root, path, mask, q, err);
+	fs_behind_ask_dirs(root, q);
 	fs_question_file(q, path, mask, st.st_dev, st.st_ino);
 	return 0;
 }
@@ -464,7 +449,7 @@ int fs_behind_ask_open(struct fs_mounted *mounted, uint64_t ino, int fd,
 
 	if (!path || fstat(fd, &st))
 		return ck_fail(err, ESTALE, "shards: unknown inode");
-	ask_dirs(fs_shards_root(mounted->shards), q);
+	fs_behind_ask_dirs(fs_shards_root(mounted->shards), q);
 	fs_question_file(q, path, mask, st.st_dev, st.st_ino);
 	return 0;
 }

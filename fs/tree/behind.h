@@ -8,8 +8,8 @@
  * index (struct ck_catalog) count for all of them, to be read: it says what the
  * others hold.  What is written with a tensor (its float32 copy) counts for
  * writing; with an overlay only that is written.  A directory is the
- * checkpoint's own; so are .unshard/ and its statistics, while what the index
- * says is behind all files.
+ * checkpoint's own, each where it is of several, as one below shards/ is; so are
+ * .unshard/ and its statistics, while what the index says is behind all files.
  *
  * Asked for mounts that other users may use, and with -o cache.  Threads: any.
  */
