@@ -78,7 +78,7 @@ if unshare -p -f true 2>/dev/null; then
 		fail "a namespace below ours is known"
 fi
 # ... nor when nobody asks, and nobody is there to start who would.
-kill -9 "$(supervisor_pid)" "$(pids_of unshard-asker)"
+kill -9 "$(supervisor_pid)" $(pids_of unshard-asker)
 denied "nobody asks"
 umount_ckpt
 nobody() { [ -z "$(pids_of "")" ]; }
