@@ -95,6 +95,15 @@ int ck_journal_make(struct ck_journal *j, int dir, const char *name,
 	return fail(j, -ret, err);
 }
 
+int ck_journal_rename(struct ck_journal *j, int dir, const char *from,
+		      const char *to, const char *in, struct ck_err *err)
+{
+	if (renameat(dir, from, dir, to))
+		return fail(j, errno, err);
+	snprintf(j->what, sizeof(j->what), "%s%s", in, to);
+	return 0;
+}
+
 static int read_head(struct ck_journal *j, uint32_t kind, struct ck_err *err)
 {
 	static const struct head none;

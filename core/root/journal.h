@@ -49,6 +49,9 @@ void ck_journal_boot(void);
 int ck_journal_make(struct ck_journal *j, int dir, const char *name,
 		    uint32_t kind, uint64_t id, const char *in,
 		    struct ck_err *err);
+/* From @from to @to, in place of what is called so; @in as above. */
+int ck_journal_rename(struct ck_journal *j, int dir, const char *from,
+		      const char *to, const char *in, struct ck_err *err);
 /*
  * -ENOENT: there is none, or its maker was killed before it had a head.
  * -EINVAL: it is none, or of another kind, id or version.

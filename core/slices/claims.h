@@ -10,7 +10,8 @@
  * on other machines; and stretches that are to be written anew.
  *
  * Bytes come before their claim, so that no claim is of bytes that are not
- * there.  A journal whose mount has ended is taken over by the next that writes.
+ * there.  A journal whose mount has ended, which nobody has locked, is taken over
+ * by the next that writes.
  *
  * Who wrote all of a file may say of it, last, what it holds, in digests, and
  * what file it was then.  That counts while nobody else claims bytes of it, also

@@ -2,8 +2,9 @@
 /*
  * claims_log.c - the journals of claims
  *
- * Whoever has one keeps its first byte locked.  One in which little still
- * counts is written anew, beside, and takes its place by a rename.
+ * Whoever has one keeps its first byte locked, from before it has its name.  One
+ * in which little still counts is written anew, beside, and takes its place by a
+ * rename.
  */
 #include "core/slices/claims_priv.h"
 
@@ -181,8 +182,18 @@ static int lock_log(int fd)
 	return fcntl(fd, F_OFD_SETLK, &fl) ? -errno : 0;
 }
 
+/* Where a file system has no locks nobody takes over what he cannot lock. */
+static bool has_no_locks(int ret)
+{
+	return ret == -ENOSYS || ret == -EOPNOTSUPP || ret == -ENOLCK;
+}
+
+/*
+ * Locked, and by a name that nobody takes over: it gets its own afterwards, for
+ * of one that is not locked yet others would think that its mount has ended.
+ */
 static int make_log(const struct ck_claims *c, struct ck_journal *j,
-		    char name[24], struct ck_err *err)
+		    char name[24], char temp[32], struct ck_err *err)
 {
 	uint64_t r;
 	int ret;
@@ -190,11 +201,17 @@ static int make_log(const struct ck_claims *c, struct ck_journal *j,
 	if (getrandom(&r, sizeof(r), 0) != sizeof(r))
 		return ck_fail(err, errno, "a name: %s", strerror(errno));
 	snprintf(name, 24, "w-%016" PRIx64 ".log", r);
-	ret = ck_journal_make(j, c->dir, name, KIND, c->plan->id, "slices/",
+	snprintf(temp, 32, "new-%s", name);
+	ret = ck_journal_make(j, c->dir, temp, KIND, c->plan->id, "slices/",
 			      err);
-	if (!ret)
-		lock_log(j->fd);
-	return ret;
+	if (ret)
+		return ret;
+	ret = lock_log(j->fd);
+	if (!ret || has_no_locks(ret))
+		return 0;
+	ck_journal_close(j);
+	unlinkat(c->dir, temp, 0);
+	return ck_fail(err, -ret, "slices/%s: lock: %s", temp, strerror(-ret));
 }
 
 int ck_claims_put(struct ck_journal *j, uint32_t type, uint32_t file,
@@ -251,9 +268,9 @@ static int put_sets(const struct ck_claims *c, const struct ck_claims_sets *s,
 static void write_anew(struct ck_claims *c)
 {
 	struct ck_journal j;
-	char name[24];
+	char name[24], temp[32];
 	bool any;
-	int ret = make_log(c, &j, name, NULL);
+	int ret = make_log(c, &j, name, temp, NULL);
 
 	if (ret)
 		return;
@@ -262,10 +279,11 @@ static void write_anew(struct ck_claims *c)
 		ret = ck_journal_reserve(&j, NULL);
 	if (!ret && any)
 		ret = ck_journal_sync(&j, NULL);
-	if (!ret && renameat(c->dir, name, c->dir, c->name))
-		ret = -errno;
+	if (!ret)
+		ret = ck_journal_rename(&j, c->dir, temp, c->name, "slices/",
+					NULL);
 	if (ret) {
-		unlinkat(c->dir, name, 0);
+		unlinkat(c->dir, temp, 0);
 		ck_journal_close(&j);
 		return;
 	}
@@ -341,6 +359,23 @@ static int take_over(struct ck_claims *c, const char *name, void *ctx,
 	return ret;
 }
 
+static int start(struct ck_claims *c, struct ck_err *err)
+{
+	char temp[32];
+	int ret = make_log(c, &c->log, c->name, temp, err);
+
+	if (!ret)
+		ret = ck_journal_rename(&c->log, c->dir, temp, c->name,
+					"slices/", err);
+	if (ret && c->log.fd >= 0)
+		unlinkat(c->dir, temp, 0);
+	if (ret) {
+		ck_journal_close(&c->log);
+		c->name[0] = '\0';
+	}
+	return ret;
+}
+
 /* Under the lock. */
 int ck_claims_log_start(struct ck_claims *c, struct ck_err *err)
 {
@@ -349,10 +384,8 @@ int ck_claims_log_start(struct ck_claims *c, struct ck_err *err)
 
 	if (c->log.fd >= 0)
 		return 0;
-	ret = make_log(c, &c->log, c->name, err);
-	if (ret)
-		c->name[0] = '\0';
-	else
+	ret = start(c, err);
+	if (!ret)
 		ret = ck_claims_each_log(c, take_over, &told, err);
 	if (!ret)
 		ret = ck_claims_read_others(c, err);

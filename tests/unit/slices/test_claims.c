@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Journals of what was written: damaged, and of another version. */
+/* Journals of what was written: damaged, of another version, and many. */
 #include "tests/lib/slicekit.h"
 
 #include "core/slices/claims.h"
@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -69,4 +71,97 @@ Test(claims, another_version_is_refused)
 	cr_expect_eq(slicekit_publish("step", &err), -EINVAL);
 	cr_expect(strstr(err.msg, "only the version that wrote it"), "%s",
 		  err.msg);
+}
+
+/* ---- several that begin at once ---- */
+
+#define WRITERS 4
+#define TURNS 500
+#define PART UINT64_C(64)
+
+static struct begins {
+	pthread_barrier_t all;
+	int dir;
+	const struct ck_slice_plan *plan;
+	struct ck_claims *c[WRITERS];
+} begins;
+
+static void *begin(void *nr)
+{
+	uint64_t i = (uintptr_t)nr;
+	struct ck_err err = { 0 };
+
+	cr_assert_eq(
+		ck_claims_open(&begins.c[i], begins.dir, begins.plan, &err), 0,
+		"%s", err.msg);
+	pthread_barrier_wait(&begins.all);
+	cr_assert_eq(ck_claims_add(begins.c[i], 0, i * PART, PART, &err), 0,
+		     "%s", err.msg);
+	return NULL;
+}
+
+/* An earlier try's, which all that follow take over from each other. */
+static void claim_the_last(struct begins *b)
+{
+	struct ck_err err = { 0 };
+	struct ck_claims *c;
+
+	cr_assert_eq(ck_claims_open(&c, b->dir, b->plan, &err), 0, "%s",
+		     err.msg);
+	cr_assert_eq(ck_claims_add(c, 0, WRITERS * PART, PART, &err), 0, "%s",
+		     err.msg);
+	ck_claims_close(c);
+}
+
+static void expect_all(const struct begins *b, unsigned turn)
+{
+	uint64_t from = 0, to = 0, end = (WRITERS + 1) * PART;
+	struct ck_err err = { 0 };
+	struct ck_claims *c;
+
+	cr_assert_eq(ck_claims_open(&c, b->dir, b->plan, &err), 0, "%s",
+		     err.msg);
+	ck_claims_gap(c, 0, 0, end, &from, &to);
+	cr_assert_eq(from, end, "turn %u: bytes %" PRIu64 " to %" PRIu64, turn,
+		     from, to);
+	ck_claims_close(c);
+}
+
+static void let_go(struct begins *b)
+{
+	struct ck_err err = { 0 };
+
+	for (unsigned i = 0; i < WRITERS; i++) {
+		cr_assert_eq(ck_claims_cut(b->c[i], 0, i * PART, PART, &err), 0,
+			     "%s", err.msg);
+		ck_claims_close(b->c[i]);
+	}
+}
+
+/* None takes over the journal of another that is just being made. */
+Test(claims, begun_at_once)
+{
+	pthread_t thread[WRITERS];
+	char path[128];
+	struct slicekit j;
+
+	slicekit_open(&j, "step", plain);
+	snprintf(path, sizeof(path), "%s/.staging-step/slices", slicekit_top);
+	begins.dir = open(path, O_RDONLY | O_DIRECTORY);
+	cr_assert(begins.dir >= 0);
+	begins.plan = ck_slices_plan(j.sl);
+	claim_the_last(&begins);
+	pthread_barrier_init(&begins.all, NULL, WRITERS);
+	for (unsigned turn = 0; turn < TURNS; turn++) {
+		for (uintptr_t i = 0; i < WRITERS; i++)
+			cr_assert(!pthread_create(&thread[i], NULL, begin,
+						  (void *)i));
+		for (unsigned i = 0; i < WRITERS; i++)
+			pthread_join(thread[i], NULL);
+		expect_all(&begins, turn);
+		let_go(&begins);
+	}
+	pthread_barrier_destroy(&begins.all);
+	close(begins.dir);
+	slicekit_close(&j);
 }
