@@ -5,17 +5,16 @@
 #ifndef CK_POOL_H
 #define CK_POOL_H
 
-#include "core/base/err.h"
-
 struct ck_pool_in {
 	unsigned jobs; /* threads; 0: as many as this machine suggests */
 	void *ctx;
-	void (*work)(void *ctx); /* in each thread, once */
+	/* In each thread, once; in the caller's where not one can be had. */
+	void (*work)(void *ctx);
 	/* In the caller's thread, ten times a second and last; may be NULL. */
 	void (*tick)(void *ctx);
 };
 
-/* Returns when all have ended.  -EAGAIN: not one thread could be started. */
-int ck_pool_run(const struct ck_pool_in *in, struct ck_err *err);
+/* Returns when all have ended. */
+void ck_pool_run(const struct ck_pool_in *in);
 
 #endif

@@ -177,8 +177,10 @@ static int sync_files(const struct ck_dir_tree *f, int dir, unsigned threads,
 	};
 
 	pthread_mutex_init(&s.lock, NULL);
-	if (in.jobs < 2 || ck_pool_run(&in, NULL))
-		sync_some(&s); /* no threads: by itself */
+	if (in.jobs < 2)
+		sync_some(&s);
+	else
+		ck_pool_run(&in);
 	pthread_mutex_destroy(&s.lock);
 	return s.failed ? ck_fail(err, s.err.code, "%s", s.err.msg) : 0;
 }

@@ -219,12 +219,9 @@ int ck_hash_run(const struct ck_hash_in *in, struct ck_err *err)
 	struct ck_pool_in pool = {
 		.jobs = in->jobs, .ctx = &r, .work = work, .tick = tick
 	};
-	int ret;
 
 	pthread_mutex_init(&r.lock, NULL);
-	ret = ck_pool_run(&pool, err);
+	ck_pool_run(&pool);
 	pthread_mutex_destroy(&r.lock);
-	if (!ret && r.stop)
-		ret = ck_fail(err, -r.stop, "%s", strerror(-r.stop));
-	return ret;
+	return r.stop ? ck_fail(err, -r.stop, "%s", strerror(-r.stop)) : 0;
 }

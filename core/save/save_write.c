@@ -338,15 +338,12 @@ static int run(struct job *j, struct ck_err *err)
 	const struct ck_pool_in pool = { .jobs = j->s->threads,
 					 .ctx = j,
 					 .work = work };
-	int ret = 0;
 
 	if (j->s->threads == 1 || bytes_of(j->s, j->feed.v, j->feed.nr) < ALONE)
 		work(j);
 	else
-		ret = ck_pool_run(&pool, err);
-	if (!ret && j->stop)
-		ret = ck_fail_as(err, &j->why);
-	return ret ? ret : sum(j, err);
+		ck_pool_run(&pool);
+	return j->stop ? ck_fail_as(err, &j->why) : sum(j, err);
 }
 
 int ck_save_write(struct ck_save *s, const struct ck_save_item *v, size_t nr,

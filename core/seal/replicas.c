@@ -154,7 +154,6 @@ int ck_replicas_compare(struct ck_replicas *in, struct ck_err *err)
 	struct ck_pool_in pool = {
 		.jobs = in->jobs, .ctx = &r, .work = work, .tick = tick
 	};
-	int ret;
 
 	in->nr = 0;
 	for (uint32_t t = 0; t < r.img->nr_tensors; t++) {
@@ -164,9 +163,7 @@ int ck_replicas_compare(struct ck_replicas *in, struct ck_err *err)
 		r.total += r.img->tensors[t].size;
 	}
 	pthread_mutex_init(&r.lock, NULL);
-	ret = ck_pool_run(&pool, err);
+	ck_pool_run(&pool);
 	pthread_mutex_destroy(&r.lock);
-	if (!ret && r.failed)
-		ret = ck_fail(err, r.failed, "no memory");
-	return ret;
+	return r.failed ? ck_fail(err, r.failed, "no memory") : 0;
 }

@@ -260,7 +260,7 @@ int ck_seal(struct ck_seal_in *in, struct ck_manifest_new *n,
 	if (!ret)
 		ret = prepare(&j, err);
 	if (!ret)
-		ret = ck_pool_run(&pool, err);
+		ck_pool_run(&pool);
 	if (!ret && j.stop)
 		ret = ck_fail(err, -j.stop, "%s", strerror(-j.stop));
 	if (!ret || j.stop)

@@ -86,21 +86,17 @@ int ck_slices_crcs(struct ck_slices *sl, uint32_t **out, struct ck_err *err)
 {
 	struct job j = { .sl = sl };
 	const struct ck_pool_in pool = { .ctx = &j, .work = work };
-	int ret;
 
 	j.crc = calloc(sl->plan.nr_pieces + 1u, sizeof(*j.crc));
 	if (!j.crc)
 		return ck_no_memory(err);
 	pthread_mutex_init(&j.lock, NULL);
-	ret = ck_pool_run(&pool, err);
+	ck_pool_run(&pool);
 	pthread_mutex_destroy(&j.lock);
-	if (!ret && j.stop) {
-		ret = j.stop;
-		*err = j.why;
-	}
-	if (ret)
+	if (j.stop) {
 		free(j.crc);
-	else
-		*out = j.crc;
-	return ret;
+		return ck_fail_as(err, &j.why);
+	}
+	*out = j.crc;
+	return 0;
 }

@@ -359,19 +359,17 @@ static void work(void *ctx)
 	XXH3_freeState(state);
 }
 
-static int run(struct job *j, unsigned threads, struct ck_err *err)
+static void run(struct job *j, unsigned threads)
 {
 	const struct ck_pool_in pool = { .jobs = threads,
 					 .ctx = j,
 					 .work = work };
-	int ret = 0;
 
 	if (threads == 1 || j->units.nr < 2)
 		work(j);
 	else
-		ret = ck_pool_run(&pool, err);
+		ck_pool_run(&pool);
 	free(j->units.v);
-	return ret;
 }
 
 /* Itself, and the blocks that it, or its frame, is in. */
@@ -413,9 +411,10 @@ int ck_slices_sum(struct ck_slices *sl, const struct ck_slice_mem *mem,
 	struct job j = { .sl = sl, .mem = mem, .nr_mem = nr };
 	int ret = sl->summed.nr ? sum_pieces(&j, err) : 0;
 
-	if (!ret)
-		return run(&j, threads, err);
-	free(j.units.v);
+	if (ret)
+		free(j.units.v);
+	else
+		run(&j, threads);
 	return ret;
 }
 
@@ -487,9 +486,10 @@ static int finish_files(struct ck_slices *sl, bool *whole, unsigned threads,
 	for (uint32_t i = 0; i < sl->plan.nr_files && !ret; i++)
 		if (sl->sums[i] && !sl->sums[i]->told)
 			ret = finish_file(&j, i, &whole[i], err);
-	if (!ret)
-		return run(&j, threads, err);
-	free(j.units.v);
+	if (ret)
+		free(j.units.v);
+	else
+		run(&j, threads);
 	return ret;
 }
 

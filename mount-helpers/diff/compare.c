@@ -195,14 +195,12 @@ int compare_run(const struct compare_in *in, struct ck_err *err)
 			     .lock = PTHREAD_MUTEX_INITIALIZER,
 			     .total = total_bytes(in) };
 	struct ck_pool_in pool = { .ctx = &c, .work = work, .tick = tick };
-	int ret;
 
 	for (size_t i = 0; i < in->nr; i++)
 		in->pair[i].largest = -1;
-	ret = ck_pool_run(&pool, err);
-	if (!ret && c.failed)
-		ret = ck_fail(err, -c.failed, "no memory");
-	if (!ret)
-		set_dtypes(in);
-	return ret;
+	ck_pool_run(&pool);
+	if (c.failed)
+		return ck_fail(err, -c.failed, "no memory");
+	set_dtypes(in);
+	return 0;
 }

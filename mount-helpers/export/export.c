@@ -521,10 +521,10 @@ static int run(struct export *x, struct ck_err *err)
 	x->ret = 0;
 	x->recorded = 0;
 	x->recorded_ns = ck_now_ns();
-	ret = ck_pool_run(&pool, err);
-	if (!ret && x->ret && err)
+	ck_pool_run(&pool);
+	if (x->ret && err)
 		*err = x->err;
-	return ret ? ret : x->ret;
+	return x->ret;
 }
 
 /* It was of use. */

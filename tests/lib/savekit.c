@@ -111,12 +111,10 @@ unshard_save *sv_begin(unshard_ctx *ctx, const char *step,
 	return s;
 }
 
-/* That tensor, as @len bytes. */
-void sv_holds(unshard_ctx *ctx, const char *step, const char *name,
-	      const void *bytes, size_t len)
+static void holds(unshard_ctx *ctx, const char *step, const char *name,
+		  const void *bytes, size_t len, const char *options)
 {
-	unshard_open_opts opts = { .size = sizeof(opts),
-				   .options = sv_options };
+	unshard_open_opts opts = { .size = sizeof(opts), .options = options };
 	unshard_item one = { .size = sizeof(one) };
 	unsigned char *mem = malloc(len + 1);
 	unshard_error err;
@@ -135,6 +133,24 @@ void sv_holds(unshard_ctx *ctx, const char *step, const char *name,
 	LK_CHECK(!memcmp(mem, bytes, len));
 	free(mem);
 	unshard_unref(ck);
+}
+
+void sv_holds_unsealed(unshard_ctx *ctx, const char *step, const char *name,
+		       const void *bytes, size_t len)
+{
+	holds(ctx, step, name, bytes, len, sv_options);
+}
+
+/* And its sums are of these, too. */
+void sv_holds(unshard_ctx *ctx, const char *step, const char *name,
+	      const void *bytes, size_t len)
+{
+	char verify[80];
+
+	snprintf(verify, sizeof(verify), "%s%sverify",
+		 sv_options ? sv_options : "", sv_options ? "," : "");
+	holds(ctx, step, name, bytes, len, sv_options);
+	holds(ctx, step, name, bytes, len, verify);
 }
 
 bool sv_is_there(const char *step)
