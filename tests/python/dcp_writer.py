@@ -152,6 +152,53 @@ def there_already():
         assert os.listdir(tmp) == ["s"]
 
 
+class Other(DefaultSavePlanner):
+    """Gives other elements, or fewer, than the plan says."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+
+    def transform_object(self, item, data):
+        return self.how(super().transform_object(item, data))
+
+
+def other_than_declared():
+    """What a planner gives is what it said it would, or is not written."""
+    with tempfile.TemporaryDirectory() as tmp:
+        for how, given in ((lambda t: t.half(), "float16 [64, 2]"),
+                           (lambda t: t[:8], "float32 [8, 2]"),
+                           (lambda t: t[:0], "float32 [0, 2]"),
+                           (lambda t: t.flatten(), "float32 [128]"),
+                           (lambda t: t.view(torch.int32), "int32 [64, 2]")):
+            line = failed(lambda: dcp.save({"t": torch.ones(64, 2)}, no_dist=True, planner=Other(how),
+                                           storage_writer=writer(tmp + "/s")))
+            assert f"tensor t: declared as float32 [64, 2], given as {given}" in line, line
+            assert not os.path.exists(tmp + "/s")
+        dcp.save({"t": torch.ones(64, 2)}, no_dist=True, planner=Other(torch.zeros_like),
+                 storage_writer=writer(tmp + "/s"))
+        assert torch.equal(unshard.open(tmp + "/s", **OPTIONS)["t"].torch(), torch.zeros(64, 2))
+
+
+def let_go():
+    """Storage that is gone, or too short: nothing of it, nor of what lies behind."""
+    for form in "dcp", "safetensors":
+        for size in 0, 4096, (256 << 10) - 4:
+            for turned in False, True:
+                t = torch.ones(256, 256)
+                t = t.T if turned else t
+                t.untyped_storage().resize_(size)
+                with tempfile.TemporaryDirectory() as tmp:
+                    refused(ValueError, lambda: unshard.save(tmp + "/s", {"w.t": t}, format=form),
+                            "tensor w.t", f"of its storage, which has {size}")
+                    assert not os.path.exists(tmp + "/s")
+        with tempfile.TemporaryDirectory() as tmp:
+            line = failed(lambda: dcp.save({"w.t": t}, storage_writer=writer(tmp + "/s"),
+                                           no_dist=True))
+            assert "tensor w.t: the tensor ends at byte" in line, line
+            assert not os.path.exists(tmp + "/s")
+
+
 class Failing(DefaultSavePlanner):
     def resolve_data(self, item):
         raise OSError(errno.EIO, "of the test")
@@ -204,6 +251,8 @@ def plain():
 case(nested)
 case(there_already)
 case(plain)
+case(other_than_declared)
+case(let_go)
 case(a_rank_fails)
 case(onto_others, "2-onto-4", 2, (2,), [(4, (2, 2)), (2, (1, 2))])
 case(onto_others, "4-onto-2", 4, (2, 2), [(2, (2,)), (4, (4,))])

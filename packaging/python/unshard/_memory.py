@@ -195,6 +195,18 @@ def _apart(shape: Sequence[int], stride: Sequence[int]) -> None:
         span += step * (n - 1)
 
 
+def held(t) -> None:
+    """ValueError where a dense tensor of torch, which has no negative strides, goes on behind
+    its storage, as that of a parameter that FSDP let go does."""
+    if not t.numel():
+        return
+    end = t.storage_offset() + 1 + sum(s * (n - 1) for s, n in zip(t.stride(), t.shape))
+    has = t.untyped_storage().nbytes()
+    if end * t.element_size() > has:
+        raise ValueError(f"the tensor ends at byte {end * t.element_size()} of its storage, "
+                         f"which has {has}")
+
+
 def _of_torch(torch, t) -> Place:
     if type(t) is not torch.Tensor and hasattr(t, "to_local"):
         raise ValueError("a DTensor: use unshard.torch.load_into() or DCPReader")
@@ -206,11 +218,7 @@ def _of_torch(torch, t) -> Place:
     t = t.detach()
     if t.numel():
         _apart(t.shape, t.stride())
-        end = t.storage_offset() + 1 + sum(s * (n - 1) for s, n in zip(t.stride(), t.shape))
-        has = t.untyped_storage().nbytes()
-        if end * t.element_size() > has:  # as that of a parameter that FSDP let go
-            raise ValueError(f"the tensor ends at byte {end * t.element_size()} of its storage, "
-                             f"which has {has}")
+    held(t)
     dtype, device = str(t.dtype).removeprefix("torch."), None
     if t.device.type == "cuda":
         device = f"cuda:{t.device.index}"

@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from . import _abi, _dtypes, _errors, _load
+from . import _abi, _dtypes, _errors, _load, _memory
 
 _ANEW, _REPLACE = 1, 2
 
@@ -47,6 +47,11 @@ def source(value: Any, name: str) -> Source:
         if hasattr(value, "to_local"):
             raise TypeError(f"{name}: a DTensor: use dcp.save() with unshard.torch.DCPWriter")
         t = value.detach()
+        if t.layout is torch.strided and t.device.type in ("cpu", "cuda"):
+            try:
+                _memory.held(t)
+            except ValueError as e:
+                raise ValueError(f"tensor {_errors.shown(name)}: {e}") from None
         plain = t.layout is torch.strided and not (t.is_conj() or t.is_neg())
         if not plain or t.device.type not in ("cpu", "cuda"):
             t = t.to_dense() if t.layout is not torch.strided else t
@@ -96,6 +101,7 @@ class Save:
         opts.options = options
         self._pid, self._handle = os.getpid(), c.c_void_p()
         self._nrs: Dict[str, int] = {}
+        self._declared: List[Tuple[str, Optional[str], Tuple[int, ...]]] = []
         self._context = _abi.context()
         self._call("save_new", self._context, _abi.encoded(top), _abi.encoded(step),
                    c.byref(opts), c.byref(self._handle))
@@ -136,10 +142,18 @@ class Save:
             one.start = one.shape + 8 * len(s.shape)
             one.len = one.start + 8 * len(s.shape)
         self._call("save_declare", self._handle, out, len(slices))
+        self._declared += [(s.name, s.dtype, tuple(s.count)) for s in slices]
 
     def write(self, items: Sequence[Tuple[int, Source]]) -> None:
-        """All of slice number nr each; waits until all ranks have declared."""
-        wanted = [_load.Item(nr, "", None, None, s.address, s.stride or None, None, s.keep,
+        """All of slice number nr each; waits until all ranks have declared.  ValueError, and
+        nothing is written: memory that is not as its slice was declared."""
+        for nr, s in items:
+            name, dtype, count = self._declared[nr]
+            if (s.dtype, tuple(s.shape)) != (dtype, count):
+                declared = f"{dtype} {list(count)}" if dtype else "an object"
+                raise ValueError(f"tensor {_errors.shown(name)}: declared as {declared}, given as "
+                                 f"{s.dtype} {list(s.shape)}")
+        wanted = [_load.Item(nr, "", None, None, s.address, s.stride or None, s.dtype, s.keep,
                              self._device(s.device)) for nr, s in items if 0 not in s.shape]
         out, _keep = _load._array(wanted, 0)
         self._call("save_write", self._handle, out, len(wanted))
