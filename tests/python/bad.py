@@ -14,8 +14,9 @@ import tempfile
 import threading
 import time
 import unittest.mock
+import weakref
 
-from kit import DATA, EXAMPLES, case, copy_of, need, python, refused
+from kit import DATA, EXAMPLES, case, copy_of, need, python, refused, until
 
 need("numpy")
 import numpy as np
@@ -91,6 +92,51 @@ def memory_that_is_not_there():
                 room.untyped_storage().resize_(size + (at * 18 * 4 if size else 0))
                 refused(ValueError, lambda: t.read_into(room), "of its storage")
                 refused(ValueError, lambda: t[1:].read_into(rows), "of its storage")
+
+
+def begun(t):
+    """A load of t under way."""
+    room = np.zeros(t.shape, t.dtype)
+    return unshard._load.Request(t._ck._open_handle(), [t._item(room.ctypes.data, keep=room)])
+
+
+def in_a_callback():
+    """progress() reads nothing, and what is let go of there ends with nothing written behind."""
+    size, seen = 48 << 20, []
+    with tempfile.TemporaryDirectory() as tmp:
+        unshard.save(tmp + "/s", {"a": np.full(size, 7, np.uint8), "b": np.full(size, 9, np.uint8)})
+        ck = unshard.open(tmp + "/s")
+
+        def read(done, total):
+            """Memory of a read that was refused is taken anew: is it written to?"""
+            if not seen:
+                for way in (ck["b"].numpy, ck["b"][: size // 2].tobytes,
+                            lambda: ck.load(["b"], framework="numpy"),
+                            lambda: next(ck.stream(["b"], framework="numpy"))):
+                    refused(unshard.Error, way, "progress()")
+                    seen.append(np.zeros(size, np.uint8))
+
+        got = ck.load(["a", "b"], framework="numpy", progress=read)
+        time.sleep(0.2)
+        assert len(seen) == 4 and not any(v.any() for v in seen), [len(seen)] + [int(v.sum()) for v in seen]
+        assert (got["a"] == 7).all() and (got["b"] == 9).all()
+        seen.clear()
+        under_way = [begun(ck[n]) for n in "abab"]
+        ends = [weakref.ref(r._items[0].keep) for r in under_way]
+        real, go = unshard._load._End._run, threading.Event()
+
+        def drop(done, total):
+            if under_way:
+                under_way.clear()  # as the garbage collector does
+                seen.extend(end() is not None for end in ends)
+                go.set()
+
+        with unittest.mock.patch.object(unshard._load._End, "_run",
+                                        lambda end: go.wait() and real(end)):
+            got = ck.load(["a"], framework="numpy", progress=drop)
+        assert (got["a"] == 7).all() and seen == [True] * 4, seen
+        until(lambda: not any(end() is not None for end in ends), "they end")
+        assert ck["b"].numpy().max() == 9  # and it reads as ever
 
 
 def no_checkpoints():
@@ -498,7 +544,7 @@ def no_descriptors():
 
 
 for one in (names_that_break_lines, ranks_of_no_mesh, interrupted_while_it_is_told,
-            configured_while_another_opens, no_descriptors, names_of_others, wrong_targets, memory_that_is_not_there, closed_while_others_read, images_that_are_none, no_checkpoints,
+            configured_while_another_opens, no_descriptors, names_of_others, wrong_targets, memory_that_is_not_there, in_a_callback, closed_while_others_read, images_that_are_none, no_checkpoints,
             a_torn_shard, deleted_and_replaced, cut_while_loading, hostile_pickles, a_parser_that_dies, after_fork, data_loader, no_memory, interrupted,
             interrupted_while_opening, interrupted_while_places_are_found):
     case(one)

@@ -146,7 +146,7 @@ _CALLS = {
     "fd": (c.c_int, [_P]),
     "cancel": (None, [_P]),
     "req_stats": (c.c_int, [_P, c.POINTER(stats)]),
-    "req_free": (None, [_P]),
+    "req_free": (c.c_int, [_P]),
     "save_new": (c.c_int, [_P, c.c_char_p, c.c_char_p, c.POINTER(save_opts), _PP, _E]),
     "save_declare": (c.c_int, [_P, c.POINTER(slice), c.c_size_t, _E]),
     "save_write": (c.c_int, [_P, c.POINTER(item), c.c_size_t, _E]),

@@ -2,15 +2,19 @@
 """Items: boxes of tensors and where they go, read as one plan."""
 from __future__ import annotations
 
+import contextlib
 import ctypes as c
 import errno
 import sys
+import threading
 import time
-from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 from . import _abi, _errors
 
 Progress = Union[bool, Callable[[int, int], Any], None]
+
+_calls = threading.local()  # .inside: of this thread, where it is in a progress()
 
 
 class Item(NamedTuple):
@@ -86,8 +90,11 @@ class Request:
     def __init__(self, handle, items: Sequence[Item], progress: Progress = None,
                  optional: bool = False, stream: int = 0, comm: Any = None) -> None:
         """optional: what cannot be had fails its item alone.  stream: of the device; what
-        is in it by now comes before anything is written; comm: of ranks that load now too."""
+        is in it by now comes before anything is written; comm: of ranks that load now too.
+        Error: in a progress(), where nobody can wait for it."""
         self._items, self._req, self._bar = items, c.c_void_p(), _bar(progress)
+        if getattr(_calls, "inside", False):
+            raise _errors.Error("progress() may not read, nor load: it is called by what loads")
         structs, keep = _array(items, _abi.OPTIONAL if optional else 0)
         opts, err = _abi.load_opts(), _abi.error()
         opts.size, opts.stream = c.sizeof(opts), stream or None
@@ -102,11 +109,14 @@ class Request:
             _raise(ret, err, items)
 
     def _progress(self, _arg, done: int, total: int) -> int:
+        _calls.inside = True
         try:
             self._bar(done, total)
         except BaseException as e:  # handed to who waits
             self._failed = self._failed or e
             return 1
+        finally:
+            _calls.inside = False
         return 0
 
     def wait(self) -> None:
@@ -148,9 +158,9 @@ class Request:
         return named
 
     def free(self) -> None:
-        if self._req:
-            _abi.call("req_free")(self._req)
-            self._req = c.c_void_p()
+        req, self._req = self._req, c.c_void_p()
+        if req and _abi.call("req_free")(req) == -errno.EDEADLK:
+            _End(req, (self._items, self._callback))
 
     def __enter__(self) -> Request:
         return self
@@ -159,6 +169,24 @@ class Request:
         self.free()
 
     __del__ = free
+
+
+class _End:
+    """Of a load that is let go of in a progress(), as by the garbage collector, and so cannot be
+    waited for: it ends behind that, and what it writes to stays until then."""
+
+    _left: Set[_End] = set()
+
+    def __init__(self, req, keep: Any) -> None:
+        self._req, self._keep = req, keep
+        self._left.add(self)
+        _abi.call("cancel")(req)
+        with contextlib.suppress(RuntimeError):  # no thread can be had: it stays
+            threading.Thread(target=self._run, name="unshard-end", daemon=False).start()
+
+    def _run(self) -> None:
+        _abi.call("req_free")(self._req)
+        self._left.discard(self)
 
 
 def _bar(progress: Progress) -> Optional[Callable[[int, int], Any]]:
