@@ -240,9 +240,28 @@ def ties():
         shared = torch.zeros(side, side)
         assert unshard.torch.load_into({"x": shared, "tied": shared}, tmp) == ([], ["y"])
         assert (shared == 1).all()
+        long = torch.zeros(side + 2, side)
+        for other in long, long[:1], long[:side].T, long[:side].view(torch.int32):
+            state = {"x": long[:side], "tied": other}
+            refused(unshard.UnknownName, lambda: unshard.torch.load_into(state, tmp), "'tied'")
+            assert unshard.torch.load_into(state, tmp, strict=False) == (["tied"], ["y"])
+
+
+def missing_by_names():
+    """What names() gives is not there: also where the model's own name is."""
+    with tempfile.TemporaryDirectory() as tmp:
+        dcp.save({"a": torch.ones(3), "b.weight": torch.ones(3)}, checkpoint_id=tmp, no_dist=True)
+        for names, line in ((lambda n: "model." + n, "a: no tensor 'model.a'"),
+                            (lambda n: {"b": "b.weight"}.get(n, n + ".wieght"), "a: no tensor 'a.wieght'"),
+                            (lambda n: None, "a: no tensor None")):
+            model = {"a": torch.zeros(3), "b": torch.zeros(3)}
+            refused(unshard.UnknownName, lambda: unshard.torch.load_into(model, tmp, names=names), line)
+            assert unshard.torch.load_into(model, tmp, names=names, strict=False)[0][0] == "a"
+            assert not model["a"].any()
 
 
 case(ties)
+case(missing_by_names)
 case(as_torch_reads_it)
 case(objects)
 case(nested)

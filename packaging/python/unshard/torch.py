@@ -329,8 +329,9 @@ def load_into(model: Union[torch.nn.Module, Mapping[str, Any]], checkpoint: Any,
     Parameters may be DTensors, of which each rank reads its part; group: as of
     DCPReader.  Names are those of the checkpoint, else those of ck.model(), else what
     names(name) gives.  missing: of the model, not in the checkpoint, and tied to
-    nothing that is; unexpected: of ck.model(), and not in the model.  Of tied ones that
-    the checkpoint has both, the last of the model is read.
+    nothing that is, which is to have the same elements; unexpected: of ck.model(), and
+    not in the model.  Of tied ones that the checkpoint has both, the last of the model is
+    read.
 
     strict: UnknownName where any is missing.  ValueError, and nothing is read, where a
     shape differs, or one is on the meta device; TypeError where tensors stand in a dict or
@@ -352,14 +353,11 @@ def load_into(model: Union[torch.nn.Module, Mapping[str, Any]], checkpoint: Any,
         if value.device.type == "meta":
             raise ValueError(f"{name}: on the meta device there is no memory to read into: "
                              "to_empty(device=) gives it some")
-    ties = {_storage(v) for v in loaded.values()}
-    missing = [n for n, v in wanted.items() if n not in called and _storage(v) not in ties]
+    ties = {_elements(v) for v in loaded.values()}
+    missing = [n for n, v in wanted.items() if n not in called and _elements(v) not in ties]
     if strict and missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        try:
-            ck[missing[0]]
-        except _errors.UnknownName as e:
-            raise _errors.UnknownName(f"{e}{more}") from None
+        raise _errors.UnknownName(_unknown(ck, missing[0], names) + more)
     rounds: List[Dict[str, torch.Tensor]] = []  # by the checkpoint's names, each once
     for name, value in loaded.items():
         one = next((r for r in rounds if called[name] not in r), None)
@@ -390,6 +388,17 @@ def _called(ck: Checkpoint, wanted: List[str], names) -> Tuple[Dict[str, str], L
     return called, [n for n, stored in own.items() if stored not in used]
 
 
+def _unknown(ck: Checkpoint, name: str, names) -> str:
+    """Why a tensor of the model is missing, by the name that it has in the checkpoint."""
+    asked = name if names is None else names(name)
+    try:
+        if isinstance(asked, str):
+            ck[asked]
+    except _errors.UnknownName as e:
+        return str(e) if asked == name else f"{_errors.shown(name)}: {e}"
+    return f"{_errors.shown(name)}: no tensor {asked!r}"
+
+
 def _holds_tensors(value: Any) -> bool:
     if isinstance(value, Mapping):
         value = list(value.values())
@@ -397,6 +406,8 @@ def _holds_tensors(value: Any) -> bool:
         isinstance(value, (list, tuple)) and any(map(_holds_tensors, value)))
 
 
-def _storage(t: torch.Tensor) -> Tuple[int, int]:
+def _elements(t: torch.Tensor) -> Tuple[Any, ...]:
+    """Which of memory they are: tied tensors have the same, not a part of them."""
     local = t.to_local() if hasattr(t, "to_local") else t
-    return (local.untyped_storage().data_ptr() or id(t), local.storage_offset())
+    return (local.untyped_storage().data_ptr() or id(t), local.storage_offset(), local.dtype,
+            tuple(local.shape), tuple(s for s, n in zip(local.stride(), local.shape) if n > 1))
