@@ -173,6 +173,19 @@ int fs_draft_tree_sync_dir(struct fs_draft_tree *s, uint64_t ino,
 /* ---- changes ---- */
 
 /*
+ * A folder is opened by its name when it was made, which may be another's by then:
+ * only one of these bits, which nobody asks for, is given to anybody.
+ */
+#define UNFINISHED (S_ISVTX | S_IRWXU)
+
+static bool is_unfinished(const struct stat *st,
+			  const struct fs_draft_tree_who *who)
+{
+	return (st->st_mode & 07777 & ~(mode_t)S_ISGID) == UNFINISHED &&
+	       (st->st_uid == geteuid() || st->st_uid == who->uid);
+}
+
+/*
  * What root's mount makes is whose it was asked by, and in a set-group-ID folder
  * the folder's group's; others make their own.
  */
@@ -184,6 +197,8 @@ static int give(int fd, int dir, mode_t mode,
 
 	if (fstat(fd, &st) || fstat(dir, &in))
 		return -errno;
+	if (S_ISDIR(st.st_mode) && !is_unfinished(&st, who))
+		return 0;
 	gid = in.st_mode & S_ISGID ? in.st_gid : who->gid;
 	if ((st.st_uid != who->uid || st.st_gid != gid) && !geteuid() &&
 	    fchown(fd, who->uid, gid))
@@ -191,7 +206,8 @@ static int give(int fd, int dir, mode_t mode,
 	if (S_ISDIR(st.st_mode))
 		mode |= in.st_mode & S_ISGID;
 	/* the caller's umask was applied; not ours on top of it */
-	if ((st.st_mode & 0777) != (mode & 0777) && fchmod(fd, mode & 07777))
+	if (((st.st_mode & 0777) != (mode & 0777) || S_ISDIR(st.st_mode)) &&
+	    fchmod(fd, mode & 07777))
 		return -errno;
 	return 0;
 }
@@ -270,7 +286,7 @@ static int make_dir(struct fs_draft_tree *s, uint64_t dir, const char *name,
 
 	if (ret)
 		return ret;
-	if (mkdirat(at.dir, name, (mode & 07777) | 0700))
+	if (mkdirat(at.dir, name, UNFINISHED))
 		return -errno;
 	fd = ck_beneath_dir(at.dir, name);
 	ret = fd < 0 ? fd : give(fd, at.dir, mode, who);

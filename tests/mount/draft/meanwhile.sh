@@ -82,11 +82,18 @@ echo mine >"$F/open/swap-size" && ln -s x "$F/open/swap-times" &&
 swapped size 'os.truncate(P, 0)'
 [ "$(cat "$F/open/victim-size")" = mine ] || fail "what was not meant any more"
 swapped times 'os.utime(P, follow_symlinks=False)'
+mkdir -m 700 "$F/open/victim-dir" || fail "root's folder"
+as_his 'os.mkdir(P, 0o755)' "$P/open/swap-dir" >/dev/null
+[ -d "$F/open/done-dir" ] || fail "no folder was swapped"
+[ "$(stat -c '%a %u' "$F/open/swap-dir")" = '700 0' ] ||
+	fail "root's folder is $(stat -c '%a %u' "$F/open/swap-dir")"
 # as it is when nobody comes between
 echo mine >"$F/open/f" && ln -s x "$F/open/l" && chown -h 65534 "$F/open"/[fl]
 [ "$(as_his 'os.truncate(P, 0)' "$P/open/f")" = ok ] && [ ! -s "$F/open/f" ] ||
 	fail "no truncate"
 [ "$(as_his 'os.utime(P, (1, 1), follow_symlinks=False)' "$P/open/l")" = ok ] &&
 	[ "$(stat -c %Y "$F/open/l")" = 1 ] || fail "no utime of a link"
+[ "$(as_his 'os.mkdir(P, 0o751)' "$P/open/d")" = ok ] &&
+	[ "$(stat -c '%a %u %g' "$F/open/d")" = '751 65534 65534' ] || fail "no mkdir"
 grep -v '^$' "$LOG" 2>/dev/null | grep -qv published && fail "log: $(cat "$LOG")"
 done_ok
