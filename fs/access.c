@@ -60,7 +60,7 @@ static struct {
 } calls = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	    .ended = PTHREAD_COND_INITIALIZER };
 
-static int ask(fuse_req_t req, struct fs_question *q)
+int fs_access_ask(fuse_req_t req, struct fs_question *q)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
 	const struct fs_caller who = { .pid = ctx->pid,
@@ -93,7 +93,7 @@ static int ask_ino(fuse_req_t req, uint64_t ino, int mask)
 	int ret = gather(fs_of(req), ino, mask, &q, &err);
 
 	if (!ret)
-		ret = ask(req, &q);
+		ret = fs_access_ask(req, &q);
 	ck_str_free(&q.text);
 	return ret;
 }
@@ -117,7 +117,7 @@ int fs_access_open(fuse_req_t req, const struct fs_ref *r, int fd)
 		return 0;
 	ret = fs_behind_ask_open(r->mounted, r->ino, fd, R_OK, &q, NULL);
 	if (!ret)
-		ret = ask(req, &q);
+		ret = fs_access_ask(req, &q);
 	ck_str_free(&q.text);
 	return ret;
 }

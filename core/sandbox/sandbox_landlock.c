@@ -201,6 +201,8 @@ int ck_sandbox_landlock(const struct ck_sandbox_in *in, struct ck_err *err)
 		ret = allow_worker(&r, in, err);
 	if (!ret && in->role == CK_SANDBOX_ASKER)
 		ret = allow_path(&r, "/proc", FS_READ_FILE, err);
+	if (!ret && in->role == CK_SANDBOX_ASKER && in->write_dir)
+		ret = allow_path(&r, in->write_dir, FS_MAKE_SYM, err);
 	if (ret)
 		return ret;
 	if (syscall(SYS_landlock_restrict_self, fd, 0))

@@ -309,6 +309,8 @@ static int fill(scmp_filter_ctx f, const struct ck_sandbox_in *in)
 		ret = allow_self(f);
 	if (!ret && in->role == CK_SANDBOX_ASKER)
 		ret = allow_all(f, asks, CK_ARRAY_LEN(asks));
+	if (!ret && in->role == CK_SANDBOX_ASKER && in->write_dir)
+		ret = seccomp_rule_add(f, SCMP_ACT_ALLOW, S(symlinkat), 0);
 	if (!ret && in->role == CK_SANDBOX_FINDER)
 		ret = allow_finder(f);
 	if (ret || in->role != CK_SANDBOX_WORKER)

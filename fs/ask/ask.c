@@ -82,6 +82,17 @@ void fs_question_anew(struct fs_question *q)
 	add(q, FS_ASK_ANEW, "", 0, 0, 0);
 }
 
+void fs_question_link(struct fs_question *q, const char *name, const char *to)
+{
+	ck_auto_str struct ck_str text = { 0 };
+
+	ck_str_fmt(&text, "%s/%s", name, to);
+	q->changes = true;
+	q->text.failed |= text.failed;
+	if (!text.failed)
+		add(q, FS_ASK_LINK, text.v, 0, 0, 0);
+}
+
 static bool put_more(struct fs_asker *a, const struct fs_ask_order *order)
 {
 	return send(a->more, order, sizeof(*order),
@@ -344,7 +355,7 @@ int fs_asker_ask(struct fs_asker *a, const struct fs_caller *who,
 		.pid = who->pid,
 		.uid = who->uid,
 		.gid = who->gid,
-		.keep_ms = a->keep_ms,
+		.keep_ms = q->changes ? 0 : a->keep_ms,
 	};
 	int32_t answer = -EACCES;
 	int ret = -EPIPE;

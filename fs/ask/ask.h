@@ -7,7 +7,9 @@
  * supplementary groups, goes to each file by its path from /, and has the
  * kernel say whether he may: search bits of folders, access lists and whatever
  * else the file system knows are looked at by who knows them.  It has the
- * rights to change its ids and no others, and opens nothing but /proc/PID.
+ * rights to change its ids and no others, and opens nothing but /proc/PID.  A
+ * link in a checkpoint that is being written it makes itself, for who has made
+ * one cannot give it away by a descriptor.
  *
  * The groups are those of /proc/PID/status.  Where they cannot be known, the
  * answer is no: the caller is in a pid namespace that is not below ours, it has
@@ -37,6 +39,7 @@
  */
 struct fs_question {
 	struct ck_str text;
+	bool changes; /* something is made: no answer of before will do */
 };
 /* @path: absolute.  It has to be the directory @st; NULL: any. */
 void fs_question_dir(struct fs_question *q, const char *path,
@@ -49,6 +52,11 @@ void fs_question_file(struct fs_question *q, const char *name, int mask,
 		      dev_t dev, ino_t ino);
 /* Forgets the directories. */
 void fs_question_anew(struct fs_question *q);
+/*
+ * The caller is to make link @name to @to in the last of the directories: the
+ * answer is that of symlink(2).
+ */
+void fs_question_link(struct fs_question *q, const char *name, const char *to);
 
 /* Who asks, as FUSE says. */
 struct fs_caller {
@@ -73,8 +81,8 @@ int fs_asker_new(struct fs_asker **out, int fd, double keep,
 		 struct ck_err *err);
 void fs_asker_free(struct fs_asker *a);
 /*
- * 0, -EACCES, -EROFS; -ESTALE: there is another file than the one that was
- * meant; -EINTR: he waits no more; -EIO with a line in the log: no asker said
+ * 0, -EACCES, -EROFS, or what symlink(2) says; -ESTALE: there is another file
+ * than the one that was meant; -EINTR: he waits no more; -EIO with a line in the log: no asker said
  * anything within FS_ASK_SECONDS, and some more for a long question.  One that
  * does not answer, or is gone, is replaced.  A question that takes long leaves
  * others an asker of their own, and no user has more than half of them.  Any
@@ -91,12 +99,16 @@ int fs_asker_ask(struct fs_asker *a, const struct fs_caller *who,
 struct fs_askers {
 	int fd; /* -1: none; to be polled for reading */
 	bool sandbox;
+	char *links; /* folder below which they may make links; NULL: nowhere */
 	pid_t pids[FS_ASKERS_MAX];
 	unsigned nr;
 };
-/* *worker is the worker's end, and the caller's to close. */
-int fs_askers_open(struct fs_askers *s, int *worker, bool sandbox,
-		   struct ck_err *err);
+/*
+ * *worker is the worker's end, and the caller's to close.  @links: a folder below
+ * which links may be made; NULL.
+ */
+int fs_askers_open(struct fs_askers *s, int *worker, const char *links,
+		   bool sandbox, struct ck_err *err);
 /* Does what the worker wants, which never takes long; false: it is gone. */
 bool fs_askers_serve(struct fs_askers *s);
 /* One of them ended, and how; false: none.  An asker ends after its worker. */

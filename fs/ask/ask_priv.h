@@ -35,7 +35,8 @@ struct fs_ask_started {
 	int32_t pid; /* or -errno, and no descriptor comes */
 };
 
-enum { FS_ASK_DIR, FS_ASK_FILE, FS_ASK_ANEW };
+/* The name of a link is "NAME/TEXT". */
+enum { FS_ASK_DIR, FS_ASK_FILE, FS_ASK_ANEW, FS_ASK_LINK };
 struct fs_ask_item {
 	uint64_t dev, ino; /* ino 0: any */
 	uint32_t name_len; /* the NUL not counted */
@@ -48,7 +49,7 @@ static inline size_t fs_ask_size(const struct fs_ask_item *item)
 	return sizeof(*item) + (((size_t)item->name_len + 8) & ~(size_t)7);
 }
 
-/* Makes an asker: its process, *fd the worker's end.  -errno. */
-pid_t fs_ask_fork(int *fd, bool sandbox);
+/* Makes an asker of @s: its process, *fd the worker's end.  -errno. */
+pid_t fs_ask_fork(const struct fs_askers *s, int *fd);
 
 #endif

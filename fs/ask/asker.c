@@ -331,6 +331,21 @@ static int check_file(const struct question *q, const struct fs_ask_item *file)
 	return found;
 }
 
+/* By who asks: so it is his. */
+static int make_link(const struct question *q, const struct fs_ask_item *item)
+{
+	int dir = q->nr ? q->dirs[q->nr - 1] : -ENOENT;
+	ck_auto_free char *name = strdup(name_of(item));
+	char *to = name ? strchr(name, '/') : NULL;
+
+	if (dir == -ESTALE)
+		return dir;
+	if (!to || q->everybody || dir < 0)
+		return -EACCES;
+	*to++ = '\0';
+	return symlinkat(to, dir, name) ? -errno : 0;
+}
+
 static int take_item(struct question *q, const struct fs_ask_item *item)
 {
 	switch (item->kind) {
@@ -341,6 +356,8 @@ static int take_item(struct question *q, const struct fs_ask_item *item)
 		if (q->nr < MAX_DIRS)
 			q->dirs[q->nr++] = go_to(q, item);
 		return 0;
+	case FS_ASK_LINK:
+		return make_link(q, item);
 	default:
 		return check_file(q, item);
 	}
@@ -535,9 +552,10 @@ static int prepare(struct asker *a, struct ck_err *err)
 	return 0;
 }
 
-static void run(struct asker *a, bool sandbox)
+static void run(struct asker *a, const struct fs_askers *s)
 {
-	const struct ck_sandbox_in in = { .role = CK_SANDBOX_ASKER };
+	const struct ck_sandbox_in in = { .role = CK_SANDBOX_ASKER,
+					  .write_dir = s->links };
 	struct ck_err err = { 0 };
 	int keep[] = { 2, a->fd, a->proc };
 	sigset_t none;
@@ -550,14 +568,14 @@ static void run(struct asker *a, bool sandbox)
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	ck_fds_close_others(keep, sizeof(keep) / sizeof(keep[0]));
-	if (!prepare(a, &err) && sandbox)
+	if (!prepare(a, &err) && s->sandbox)
 		ck_sandbox_enter(&in, NULL, &err);
 	if (write(a->fd, &err, sizeof(err)) != sizeof(err) || err.code)
 		_exit(1);
 	_exit(serve(a));
 }
 
-pid_t fs_ask_fork(int *fd, bool sandbox)
+pid_t fs_ask_fork(const struct fs_askers *s, int *fd)
 {
 	struct asker a = { .proc = -1 };
 	int ends[2];
@@ -568,7 +586,7 @@ pid_t fs_ask_fork(int *fd, bool sandbox)
 	pid = fork();
 	if (!pid) {
 		a.fd = ends[1];
-		run(&a, sandbox);
+		run(&a, s);
 	}
 	close(ends[1]);
 	if (pid > 0) {

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -17,16 +18,19 @@
 
 #define END_MS 1000 /* who is stuck in the kernel is left to itself then */
 
-int fs_askers_open(struct fs_askers *s, int *worker, bool sandbox,
-		   struct ck_err *err)
+int fs_askers_open(struct fs_askers *s, int *worker, const char *links,
+		   bool sandbox, struct ck_err *err)
 {
 	int ends[2];
 
-	*s = (struct fs_askers){ .fd = -1 };
+	*s = (struct fs_askers){ .fd = -1, .sandbox = sandbox };
+	s->links = links ? strdup(links) : NULL;
+	if (links && !s->links)
+		return ck_no_memory(err);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
 		return ck_fail(err, errno, "allow-other: socketpair: %s",
 			       strerror(errno));
-	*s = (struct fs_askers){ .fd = ends[0], .sandbox = sandbox };
+	s->fd = ends[0];
 	*worker = ends[1];
 	return 0;
 }
@@ -52,7 +56,7 @@ static void start_one(struct fs_askers *s)
 	pid_t pid = -EAGAIN;
 
 	if (s->nr < FS_ASKERS_MAX)
-		pid = fs_ask_fork(&fd, s->sandbox);
+		pid = fs_ask_fork(s, &fd);
 	if (pid > 0)
 		s->pids[s->nr++] = pid;
 	answer(s, pid, fd);
@@ -104,4 +108,6 @@ void fs_askers_end(struct fs_askers *s)
 	if (s->fd >= 0)
 		close(s->fd);
 	s->fd = -1;
+	free(s->links);
+	s->links = NULL;
 }

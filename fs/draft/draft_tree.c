@@ -389,9 +389,9 @@ int fs_draft_tree_depth(struct fs_draft_tree *s, uint64_t ino)
  * -ESTALE: some part has no name; -ENAMETOOLONG: no call takes such a path, though
  * somebody who is in a folder on the way can name what is there.
  */
-static int path_of(const struct fs_draft_tree *s,
-		   const struct fs_draft_tree_name *n, int *base,
-		   char out[PATH_MAX])
+int fs_draft_tree_path_of(const struct fs_draft_tree *s,
+			  const struct fs_draft_tree_name *n, int *base,
+			  char out[PATH_MAX])
 {
 	char text[PATH_MAX];
 	size_t at = sizeof(text) - 1;
@@ -423,56 +423,9 @@ bool fs_draft_tree_path(struct fs_draft_tree *s, uint64_t ino,
 
 	pthread_mutex_lock(&s->lock);
 	n = fs_draft_tree_node_of(s, ino);
-	named = n && !path_of(s, n, &base, out);
+	named = n && !fs_draft_tree_path_of(s, n, &base, out);
 	pthread_mutex_unlock(&s->lock);
 	return named;
-}
-
-/* The folder that *base of path_of() is. */
-static bool base_path(const struct fs_draft_tree *s, int base,
-		      char out[PATH_MAX])
-{
-	size_t cut;
-
-	if (ck_draft_path(s->draft, out))
-		return false;
-	if (base == s->draft->files_fd)
-		return true;
-	cut = strlen(out) - strlen(CK_DRAFT_FILES);
-	if (cut + sizeof(CK_SLICES_SIBLING) > PATH_MAX)
-		return false;
-	strcpy(out + cut, CK_SLICES_SIBLING);
-	return true;
-}
-
-int fs_draft_tree_ask(struct fs_draft_tree *s, uint64_t ino, int mask,
-		      struct fs_question *q)
-{
-	char dir[PATH_MAX], path[PATH_MAX] = "";
-	const struct fs_draft_tree_name *n = NULL;
-	int base = s->draft->files_fd;
-	struct stat st, file = { 0 };
-	int ret = 0;
-
-	if (!ck_draft_is_current(s->draft))
-		return -ESTALE; /* published, or gone: it has another path */
-	pthread_mutex_lock(&s->lock);
-	if (ino != FS_INO_SHARDS) {
-		n = fs_draft_tree_node_of(s, ino);
-		ret = n ? path_of(s, n, &base, path) : -ESTALE;
-		if (n) {
-			file.st_dev = n->dev;
-			file.st_ino = n->id;
-		}
-	}
-	pthread_mutex_unlock(&s->lock);
-	if (ret)
-		return ret;
-	if (!base_path(s, base, dir) || fstat(base, &st))
-		return -ESTALE;
-	fs_question_dir(q, dir, &st);
-	fs_question_file(q, path, mask, file.st_dev, file.st_ino);
-	return 0;
 }
 
 static int open_at(int base, const char *path, struct fs_draft_tree_place *out)
@@ -503,7 +456,8 @@ int fs_draft_tree_place(struct fs_draft_tree *s, uint64_t ino,
 		return 0;
 	pthread_mutex_lock(&s->lock);
 	n = fs_draft_tree_node_of(s, ino);
-	ret = n && n->name ? path_of(s, n->parent, &base, path) : -ESTALE;
+	ret = n && n->name ? fs_draft_tree_path_of(s, n->parent, &base, path) :
+			     -ESTALE;
 	if (!ret) {
 		out->dev = n->dev;
 		out->id = n->id;
@@ -537,7 +491,7 @@ int fs_draft_tree_dir(struct fs_draft_tree *s, uint64_t ino,
 		return 0;
 	pthread_mutex_lock(&s->lock);
 	n = fs_draft_tree_node_of(s, ino);
-	ret = n ? path_of(s, n, &base, path) : -ESTALE;
+	ret = n ? fs_draft_tree_path_of(s, n, &base, path) : -ESTALE;
 	if (!ret)
 		dev = n->dev, id = n->id;
 	pthread_mutex_unlock(&s->lock);

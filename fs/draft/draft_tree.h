@@ -84,6 +84,11 @@ uint64_t fs_draft_tree_seq(const struct fs_draft_tree *s);
 int fs_draft_tree_ask(struct fs_draft_tree *s, uint64_t ino, int mask,
 		      struct fs_question *q);
 
+/* The same to make link @name to @to in folder @dir. */
+int fs_draft_tree_ask_link(struct fs_draft_tree *s, uint64_t dir,
+			   const char *name, const char *to,
+			   struct fs_question *q);
+
 int fs_draft_tree_lookup(struct fs_draft_tree *s, uint64_t dir,
 			 const char *name, struct fs_draft_tree_node *out);
 void fs_draft_tree_forget(struct fs_draft_tree *s, uint64_t ino, uint64_t nr);
@@ -110,9 +115,14 @@ int fs_draft_tree_create(struct fs_draft_tree *s, uint64_t dir,
 int fs_draft_tree_mkdir(struct fs_draft_tree *s, uint64_t dir, const char *name,
 			mode_t mode, const struct fs_draft_tree_who *who,
 			struct fs_draft_tree_node *out);
+/*
+ * @ask: has who asks make it himself, for it to be his, as the question says; or
+ * NULL, and it is the mount's user's.
+ */
 int fs_draft_tree_symlink(struct fs_draft_tree *s, uint64_t dir,
 			  const char *name, const char *to,
-			  struct fs_draft_tree_node *out);
+			  int (*ask)(void *ctx, struct fs_question *q),
+			  void *ctx, struct fs_draft_tree_node *out);
 int fs_draft_tree_unlink(struct fs_draft_tree *s, uint64_t dir,
 			 const char *name, bool is_dir);
 /* @flags: of renameat2(). */

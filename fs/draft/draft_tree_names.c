@@ -306,8 +306,24 @@ int fs_draft_tree_mkdir(struct fs_draft_tree *s, uint64_t dir, const char *name,
 	return ret;
 }
 
+/* By who asks: by its name the worker may change no owner (set_link()). */
+static int have_made(struct fs_draft_tree *s, uint64_t dir, const char *name,
+		     const char *to,
+		     int (*ask)(void *ctx, struct fs_question *q), void *ctx)
+{
+	struct fs_question q = { 0 };
+	int ret = fs_draft_tree_ask_link(s, dir, name, to, &q);
+
+	if (!ret)
+		ret = ask(ctx, &q);
+	ck_str_free(&q.text);
+	return ret;
+}
+
 static int make_link(struct fs_draft_tree *s, uint64_t dir, const char *name,
-		     const char *to, struct fs_draft_tree_node *out)
+		     const char *to,
+		     int (*ask)(void *ctx, struct fs_question *q), void *ctx,
+		     struct fs_draft_tree_node *out)
 {
 	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
 	int depth = fs_draft_tree_depth(s, dir);
@@ -317,20 +333,23 @@ static int make_link(struct fs_draft_tree *s, uint64_t dir, const char *name,
 		return ret;
 	if (depth < 0 || !ck_dir_tree_link_ok((unsigned)depth, to))
 		return -EPERM;
-	if (symlinkat(to, at.dir, name))
-		return -errno;
-	return take(s, &at, dir, name, out);
+	if (ask)
+		ret = have_made(s, dir, name, to, ask, ctx);
+	else
+		ret = symlinkat(to, at.dir, name) ? -errno : 0;
+	return ret ? ret : take(s, &at, dir, name, out);
 }
 
 int fs_draft_tree_symlink(struct fs_draft_tree *s, uint64_t dir,
 			  const char *name, const char *to,
-			  struct fs_draft_tree_node *out)
+			  int (*ask)(void *ctx, struct fs_question *q),
+			  void *ctx, struct fs_draft_tree_node *out)
 {
 	int ret = fs_draft_tree_begin(s);
 
 	if (ret)
 		return ret;
-	ret = make_link(s, dir, name, to, out);
+	ret = make_link(s, dir, name, to, ask, ctx, out);
 	fs_draft_tree_end(s);
 	return ret;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_tree_priv.h - between draft_tree.c (the table of nodes),
- * draft_tree_names.c and draft_tree_files.c
+ * draft_tree_priv.h - between draft_tree.c (the table of nodes) and the other
+ * draft_tree_*.c
  */
 #ifndef FS_DRAFT_TREE_PRIV_H
 #define FS_DRAFT_TREE_PRIV_H
@@ -95,6 +95,10 @@ void fs_draft_tree_detach(struct fs_draft_tree *s,
 int fs_draft_tree_dup(struct fs_draft_tree *s, uint64_t ino);
 /* How many directories deep @ino is below shards/; -1: unknown. */
 int fs_draft_tree_depth(struct fs_draft_tree *s, uint64_t ino);
+/* With the lock held: of @n below *base, a descriptor of the draft's. */
+int fs_draft_tree_path_of(const struct fs_draft_tree *s,
+			  const struct fs_draft_tree_name *n, int *base,
+			  char out[PATH_MAX]);
 /* Of it below shards/, "a/b"; false: it has no name any more. */
 bool fs_draft_tree_path(struct fs_draft_tree *s, uint64_t ino,
 			char out[PATH_MAX]);

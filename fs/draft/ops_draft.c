@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #define NAME_MAX_BYTES 255
 
@@ -287,15 +288,24 @@ static void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 		reply_entry(req, &r, node.ino, &node.st);
 }
 
+static int ask_him(void *ctx, struct fs_question *q)
+{
+	return fs_access_ask(ctx, q);
+}
+
 static void op_symlink(fuse_req_t req, const char *to, fuse_ino_t parent,
 		       const char *name)
 {
+	/* of others' what an ordinary user's mount makes is his, as all else */
+	bool by_him = fs_of(req)->asker && !geteuid() && who(req).uid;
 	struct fs_draft_tree_node node;
 	fs_auto_draft_ref r = { 0 };
 	int ret = find_dir(fs_of(req), parent, &r);
 
 	if (!ret)
-		ret = fs_draft_tree_symlink(r.s->files, r.ino, name, to, &node);
+		ret = fs_draft_tree_symlink(r.s->files, r.ino, name, to,
+					    by_him ? ask_him : NULL, req,
+					    &node);
 	if (ret)
 		fs_reply_errno(req, -ret);
 	else

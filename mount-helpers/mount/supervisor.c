@@ -131,11 +131,14 @@ static void make_cache(struct sup *s)
 /* This process may change its user, the worker may not. */
 static int open_askers(struct sup *s, struct ck_err *err)
 {
+	/* what is written there is made as who asks */
+	bool drafts = ck_opts_get(s->in->opts, "rw") && !s->in->img->base;
 	const char *how = ck_opts_get(s->in->opts, "sandbox");
 
 	if (!ck_opts_get(s->in->opts, "allow-other"))
 		return 0;
 	return fs_askers_open(&s->askers, &s->askers_fd,
+			      drafts ? s->in->root->real : NULL,
 			      !how || strcmp(how, "off"), err);
 }
 

@@ -170,6 +170,7 @@ static int asks(void)
 		return 0;
 	CHECK(code(socket(AF_UNIX, SOCK_STREAM, 0)) == EPERM);
 	CHECK(code(unlink("/tmp/no-such-file")) == EPERM);
+	CHECK(code(symlinkat("a", AT_FDCWD, "/tmp/no-such-link")) == EPERM);
 	CHECK(code(syscall(SYS_setgroups, 0, NULL)) == (getuid() ? EPERM : 0));
 	return 0;
 }
@@ -177,6 +178,36 @@ static int asks(void)
 Test(sandbox, who_asks_for_others_reads_proc_alone)
 {
 	cr_expect_eq(run(asks), 0);
+}
+
+static int asks_and_links(void)
+{
+	const struct ck_sandbox_in in = { .role = CK_SANDBOX_ASKER,
+					  .write_dir = inside };
+	char path[64];
+
+	CHECK(!ck_sandbox_enter(&in, &got, NULL));
+	if (!has(CK_SANDBOX_LANDLOCK, "Landlock"))
+		return 0;
+	snprintf(path, sizeof(path), "%s/link", inside);
+	CHECK(code(symlinkat("file", AT_FDCWD, path)) == 0);
+	CHECK(open_in(inside, O_RDONLY) == EACCES);
+	snprintf(path, sizeof(path), "%s/link", outside);
+	CHECK(code(symlinkat("file", AT_FDCWD, path)) == EACCES);
+	if (!has(CK_SANDBOX_SECCOMP, "seccomp"))
+		return 0;
+	CHECK(code(unlink("/tmp/no-such-file")) == EPERM);
+	CHECK(code(mkdir("/tmp/no-such-file", 0755)) == EPERM);
+	return 0;
+}
+
+Test(sandbox, who_makes_links_for_others_makes_nothing_else)
+{
+	char path[64];
+
+	cr_expect_eq(run(asks_and_links), 0);
+	snprintf(path, sizeof(path), "%s/link", inside);
+	unlink(path);
 }
 
 static int uring_open(struct io_uring *ring, const char *path)

@@ -87,7 +87,8 @@ static void setup(void)
 #ifdef __SANITIZE_ADDRESS__
 	sandbox = false;
 #endif
-	cr_assert_eq(fs_askers_open(&s, &fd, sandbox, &err), 0, "%s", err.msg);
+	cr_assert_eq(fs_askers_open(&s, &fd, dir, sandbox, &err), 0, "%s",
+		     err.msg);
 	starter = fork();
 	if (!starter) {
 		close(fd);
@@ -194,6 +195,47 @@ Test(ask, others)
 	end(one);
 	end(member);
 	cr_expect_eq(ask_of("open", R_OK, member, OTHER, 0), -EACCES);
+}
+
+static int link_of(const char *below, const char *to, pid_t pid, uid_t uid)
+{
+	const struct fs_caller who = { .pid = pid, .uid = uid, .gid = uid };
+	struct fs_question q = { 0 };
+	int ret;
+
+	fs_question_dir(&q, below, NULL);
+	fs_question_link(&q, "link", to);
+	ret = fs_asker_ask(asker, &who, &q);
+	ck_str_free(&q.text);
+	return ret;
+}
+
+Test(ask, links_are_made_by_who_asks)
+{
+	static char elsewhere[] = "/tmp/ask-not.XXXXXX";
+	char path[64], to[16] = "";
+	struct stat st;
+	pid_t one;
+
+	if (getuid())
+		cr_skip_test("needs root");
+	cr_assert(mkdtemp(elsewhere) && !chmod(elsewhere, 0777));
+	snprintf(path, sizeof(path), "%s/link", dir);
+	one = somebody(OTHER, 0);
+	cr_expect_eq(link_of(dir, "open", one, OTHER), -EACCES);
+	cr_assert(!chmod(dir, 0777));
+	cr_expect_eq(link_of(dir, "../a/b", one, OTHER), 0);
+	cr_expect_eq(link_of(dir, "../a/b", one, OTHER), -EEXIST);
+	cr_assert(!lstat(path, &st) && readlink(path, to, sizeof(to)) > 0);
+	cr_expect_eq(st.st_uid, OTHER);
+	cr_expect_str_eq(to, "../a/b");
+	cr_assert(!unlink(path));
+	cr_expect_eq(link_of("/no/such/place", "open", one, OTHER), -EACCES);
+#ifndef __SANITIZE_ADDRESS__
+	cr_expect_eq(link_of(elsewhere, "open", one, OTHER), -EACCES);
+#endif
+	end(one);
+	rmdir(elsewhere);
 }
 
 /* One that acts as @uid and was started by @real. */

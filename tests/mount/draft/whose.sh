@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+# What other users make in a new checkpoint is theirs: files, folders and links, which
+# they may remove again where only their owner may.
+. "$(dirname "$0")/../lib/common.sh"
+requires setpriv "${PYTHON:=python3}"
+[ "$(id -u)" = 0 ] || skip "needs root"
+export UNSHARD_KEEP=0
+
+SRC=$WORK/src
+mkdir -m 755 "$SRC"
+chmod 755 "$MNT"
+as_user ls "$SRC" >/dev/null 2>&1 || skip "$WORK is not open to others"
+mount_ckpt "$SRC" rw,allow_other
+mkdir "$MNT/s" && chmod 1777 "$MNT/s/shards" || fail mkdir
+P=$MNT/s/shards
+mkdir -p "$P/a/sticky" "$P/group" "$P/setgid" && chmod 755 "$P/a" &&
+	chmod 1777 "$P/a/sticky" && chmod 770 "$P/group" && chmod 2777 "$P/setgid" &&
+	chgrp 4321 "$P/group" "$P/setgid" || fail folders
+
+"$PYTHON" - "$P" <<'Q' || fail "not as on any disk"
+import errno, os, sys
+P = sys.argv[1]
+
+def by(uid, groups, f):
+    """f(), by that user: 0, or an errno"""
+    pid = os.fork()
+    if not pid:
+        os.setgroups(groups), os.setgid(uid), os.setuid(uid)
+        try:
+            f()
+            os._exit(0)
+        except OSError as e:
+            os._exit(e.errno)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+def want(code, uid, groups, f, what):
+    got = by(uid, groups, f)
+    assert got == code, f"{what}: {errno.errorcode.get(got, got)}"
+
+def is_his(path, uid, gid):
+    st = os.lstat(path)
+    assert (st.st_uid, st.st_gid) == (uid, gid), f"{path} is {st.st_uid}:{st.st_gid}'s"
+
+def make(d):
+    open(f"{d}/f", "x").close()
+    os.mkdir(f"{d}/d")
+    os.symlink("f", f"{d}/l")
+
+def remove(d):
+    os.unlink(f"{d}/l")
+    os.rmdir(f"{d}/d")
+    os.unlink(f"{d}/f")
+
+for d in P, f"{P}/a/sticky":
+    want(0, 1234, [], lambda: make(d), f"making in {d}")
+    for n in "fdl":
+        is_his(f"{d}/{n}", 1234, 1234)
+    assert os.readlink(f"{d}/l") == "f"
+    want(errno.EEXIST, 1234, [], lambda: os.symlink("f", f"{d}/l"), "a link again")
+    want(errno.EPERM, 1235, [], lambda: os.unlink(f"{d}/l"), "removed by another")
+    want(0, 1234, [], lambda: remove(d), f"removing in {d}")
+want(errno.EPERM, 1234, [], lambda: os.symlink("/etc/passwd", f"{P}/out"), "a link out")
+want(errno.EPERM, 1234, [], lambda: os.symlink("../../x", f"{P}/out"), "a link out")
+want(errno.EACCES, 1234, [], lambda: os.symlink("f", f"{P}/group/l"), "no right to")
+want(0, 1234, [4321], lambda: os.symlink("f", f"{P}/group/l"), "by a group")
+is_his(f"{P}/group/l", 1234, 1234)
+want(0, 1234, [], lambda: os.symlink("f", f"{P}/setgid/l"), "set-group-ID")
+is_his(f"{P}/setgid/l", 1234, 4321)
+os.symlink("f", f"{P}/roots")
+is_his(f"{P}/roots", 0, 0)
+# the same call again is another link, however long it is
+long = "x/" * 1400 + "y"
+for _ in range(2):
+    want(0, 1234, [], lambda: os.symlink(long, f"{P}/long"), "a long one")
+    is_his(f"{P}/long", 1234, 1234)
+    want(0, 1234, [], lambda: os.unlink(f"{P}/long"), "a long one removed")
+Q
+[ -z "${SAN:-}" ] || done_ok
+for p in $(pids_of unshard-asker); do
+	awk '$1 == "CapPrm:" { exit $2 != "00000000000000c0" }' "/proc/$p/status" ||
+		fail "an asker has more rights: $(grep Cap "/proc/$p/status")"
+done
+done_ok
