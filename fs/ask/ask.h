@@ -82,11 +82,11 @@ int fs_asker_new(struct fs_asker **out, int fd, double keep,
 void fs_asker_free(struct fs_asker *a);
 /*
  * 0, -EACCES, -EROFS, or what symlink(2) says; -ESTALE: there is another file
- * than the one that was meant; -EINTR: he waits no more; -EIO with a line in the log: no asker said
- * anything within FS_ASK_SECONDS, and some more for a long question.  One that
- * does not answer, or is gone, is replaced.  A question that takes long leaves
- * others an asker of their own, and no user has more than half of them.  Any
- * thread.
+ * than the one that was meant; -EINTR: he waits no more; -EIO with a line in the
+ * log: no asker said anything within FS_ASK_SECONDS, and some more for a long
+ * question.  One that does not answer, or is gone, is replaced.  A question that
+ * takes long leaves others an asker of their own, and no user has more than half
+ * of them.  Any thread.
  */
 int fs_asker_ask(struct fs_asker *a, const struct fs_caller *who,
 		 struct fs_question *q);
