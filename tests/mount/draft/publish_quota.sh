@@ -34,7 +34,7 @@ cp "$CKPT"/__*.distcp "$MNT/step-2/shards" || fail "cp within the quota"
 head -c 2000000 /dev/urandom >"$MNT/step-2/shards/big" 2>"$WORK/err" &&
 	fail "a quota that is used up is not told"
 grep -qi 'quota' "$WORK/err" || fail "$(cat "$WORK/err")"
-grep -q 'write: Disk quota exceeded' "$LOG" || fail "no line: $(cat "$LOG")"
+wait_for 5 grep -q 'write: Disk quota exceeded' "$LOG" || fail "no line: $(cat "$LOG")"
 cp "$CKPT/.metadata" "$MNT/step-2/shards/.tmp" 2>/dev/null &&
 	mv "$MNT/step-2/shards/.tmp" "$MNT/step-2/shards/.metadata" 2>/dev/null &&
 	[ -e "$SRC/step-2" ] && whole step-2
