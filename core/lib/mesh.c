@@ -83,6 +83,21 @@ static void put_boxes(const struct ck_shard *s, unsigned nr, unsigned rank,
 	}
 }
 
+/* -ENOENT: nothing of it. */
+static int part_of(const unshard_mesh *mesh, uint32_t rank, uint32_t tensor,
+		   struct ck_reshard_part *part)
+{
+	if (ck_lib_is_child(mesh->ck->ctx))
+		return -ECHILD;
+	if (rank >= ck_reshard_ranks(mesh->rs) ||
+	    tensor >= ck_ckpt_catalog(mesh->ck->ck)->nr_tensors)
+		return -EINVAL;
+	return tensor < mesh->nr &&
+			       ck_reshard_part(mesh->rs, rank, tensor, part) ?
+		       0 :
+		       -ENOENT;
+}
+
 int unshard_mesh_boxes(const unshard_mesh *mesh, uint32_t rank, uint32_t tensor,
 		       uint64_t *boxes, size_t room, unsigned *nr,
 		       uint64_t *shape)
@@ -90,15 +105,11 @@ int unshard_mesh_boxes(const unshard_mesh *mesh, uint32_t rank, uint32_t tensor,
 	const struct ck_catalog *img = ck_ckpt_catalog(mesh->ck->ck);
 	struct ck_reshard_part part;
 	unsigned dims;
+	int ret = part_of(mesh, rank, tensor, &part);
 
 	*nr = 0;
-	if (ck_lib_is_child(mesh->ck->ctx))
-		return -ECHILD;
-	if (rank >= ck_reshard_ranks(mesh->rs) || tensor >= img->nr_tensors)
-		return -EINVAL;
-	if (tensor >= mesh->nr ||
-	    !ck_reshard_part(mesh->rs, rank, tensor, &part))
-		return 0;
+	if (ret)
+		return ret == -ENOENT ? 0 : ret;
 	dims = img->tensors[tensor].rank;
 	*nr = part.zeros ? 0 : ck_shard_pieces(&part.shard);
 	if (shape)
@@ -109,6 +120,14 @@ int unshard_mesh_boxes(const unshard_mesh *mesh, uint32_t rank, uint32_t tensor,
 		return -ENOSPC;
 	put_boxes(&part.shard, *nr, dims, boxes);
 	return 0;
+}
+
+int unshard_mesh_zeros(const unshard_mesh *mesh, uint32_t rank, uint32_t tensor)
+{
+	struct ck_reshard_part part;
+	int ret = part_of(mesh, rank, tensor, &part);
+
+	return ret ? ret == -ENOENT ? 0 : ret : part.zeros;
 }
 
 void unshard_mesh_free(unshard_mesh *mesh)

@@ -270,12 +270,18 @@ UNSHARD_API uint32_t unshard_mesh_ranks(const unshard_mesh *mesh);
  * What @rank holds of @tensor, and its shape there (@shape, with room for the
  * tensor's rank r; may be NULL): *nr boxes, of each 3 * r numbers: where it
  * starts in the tensor, its lengths, where it starts in the rank's part.  *nr
- * 0: nothing.  -ENOSPC where @room numbers are too few; *nr is set.
+ * 0: nothing, or zeros.  -ENOSPC where @room numbers are too few; *nr is set.
  * @boxes NULL: only *nr and @shape.
  */
 UNSHARD_API int unshard_mesh_boxes(const unshard_mesh *mesh, uint32_t rank,
 				   uint32_t tensor, uint64_t *boxes,
 				   size_t room, unsigned *nr, uint64_t *shape);
+/*
+ * 1: @rank holds zeros, in @shape as above, of a partial sum that another rank
+ * holds all of.  0: it does not.
+ */
+UNSHARD_API int unshard_mesh_zeros(const unshard_mesh *mesh, uint32_t rank,
+				   uint32_t tensor);
 UNSHARD_API void unshard_mesh_free(unshard_mesh *mesh);
 
 /* ---- many at once ---- */

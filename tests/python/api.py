@@ -312,6 +312,34 @@ def meshes():
         refused(ValueError, lambda: ck.load(framework="numpy", mesh="dim0=x"))
 
 
+def sums():
+    """Of a partial sum the first rank holds all, others zeros, and who is not in it nothing."""
+    with tempfile.TemporaryDirectory() as folder, unshard.open(DTYPES) as ck:
+        mesh = pathlib.Path(folder, "sbp.json")
+        mesh.write_text(json.dumps({"world_size": 3, "rules": [
+            {"key": "*", "placement": {"ranks": [0, 1]}, "sbp": "partial_sum"}]}))
+        names = [n for n, t in ck.items() if t.itemsize]
+        for framework in ("numpy", "torch", "dlpack"):
+            try:
+                whole = ck.load(names, framework=framework, errors={})
+            except ImportError:
+                continue
+            first, second, none = (ck.load(names, framework=framework, mesh=mesh, rank=r,
+                                           errors={}) for r in range(3))
+            assert whole and set(first) == set(second) == set(whole) and not none
+            for name, want in whole.items():
+                got = second[name]
+                assert (got.shape, got.dtype) == (want.shape, want.dtype), name
+                if framework == "torch":
+                    import torch
+
+                    got = got.reshape(-1).view(torch.uint8).numpy()
+                assert not any(got.tobytes()), (framework, name)
+        (name,) = [n for n in names if ck[n].dtype == "float32"][:1]
+        got = ck.load([name], framework="numpy", mesh=mesh, rank=1, dtype="float16")[name]
+        assert got.dtype == np.float16 and got.shape == ck[name].shape and not got.any()
+
+
 def torch_and_dlpack():
     try:
         import torch
@@ -497,6 +525,6 @@ def missed_names():
 # Nothing for a worker that was spawned.
 for one in () if __name__ != "__main__" else (imports_nothing, wrong_abi, mapping, objects, settings, whole_or_not_at_all,
             run_directories, slices, places, steps_into_any_memory, maps, many,
-            no_such_memory, images, meshes, torch_and_dlpack, capsules_that_nobody_takes, ml_dtypes_arrays, threads_and_pickles,
+            no_such_memory, images, meshes, sums, torch_and_dlpack, capsules_that_nobody_takes, ml_dtypes_arrays, threads_and_pickles,
             lazy_tensors_elsewhere, spawned_workers, missed_names):
     case(one)

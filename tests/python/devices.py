@@ -4,6 +4,8 @@ for, against the same tensors on the host."""
 import ctypes
 import gc
 import os
+import pathlib
+import tempfile
 
 from kit import DATA, EXAMPLES, case, need, python, refused
 
@@ -34,6 +36,14 @@ def loads():
         part = ck.load(device="simulated:late=50", mesh="dim0=2", rank=1)
         for name, t in ck.load(framework="numpy", mesh="dim0=2", rank=1).items():
             assert part[name].numpy().tobytes() == t.tobytes()
+        with tempfile.TemporaryDirectory() as folder:
+            mesh = pathlib.Path(folder, "sbp.json")
+            mesh.write_text('{"world_size": 2, "rules": [{"key": "*", "placement": '
+                            '{"ranks": [0, 1]}, "sbp": "partial_sum"}]}')
+            part = ck.load(device="simulated:late=50", mesh=mesh, rank=1)
+            assert set(part) == set(ck)
+            for name, t in part.items():
+                assert t.shape == ck[name].shape and not any(t.tobytes()), name
     with unshard.open(DTYPES) as ck:
         for t in ck.values():
             if t.itemsize:

@@ -139,6 +139,7 @@ _CALLS = {
     "mesh_ranks": (c.c_uint32, [_P]),
     "mesh_boxes": (c.c_int, [_P, c.c_uint32, c.c_uint32, c.POINTER(c.c_uint64),
                              c.c_size_t, c.POINTER(c.c_uint), c.POINTER(c.c_uint64)]),
+    "mesh_zeros": (c.c_int, [_P, c.c_uint32, c.c_uint32]),
     "mesh_free": (None, [_P]),
     "load": (c.c_int, [_P, c.POINTER(item), c.c_size_t, c.POINTER(load_opts), _PP, _E]),
     "next": (c.c_int, [_P, c.c_int, c.POINTER(c.c_size_t), _E]),

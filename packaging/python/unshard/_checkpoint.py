@@ -382,7 +382,8 @@ class Checkpoint(Mapping[str, Tensor]):
 
         mesh, rank: only what that rank of a mesh holds ("tp=8", or a file: a
         placement, a MindSpore strategy, OneFlow's SBP); tensors that it holds
-        nothing of are not in the result.  dtype: floats are cast to it, others
+        nothing of are not in the result, and of a partial sum that another rank
+        holds there are zeros.  dtype: floats are cast to it, others
         stay.  framework: "torch" or "numpy", None: torch where it is installed; or
         "dlpack": DeviceTensors.  device: of torch; CUDA's is filled directly, without a
         copy of the whole on the host, to another kind each is moved; with "dlpack" a
@@ -479,7 +480,8 @@ class Checkpoint(Mapping[str, Tensor]):
             dtype = want
         shape, boxes = part or (t.shape, None)
         try:
-            value, address = _room(make, t, shape, dtype)
+            value, address = _room(make.zeros if boxes == [] else make.empty, t, shape,
+                                   dtype)
         except (TypeError, MemoryError) as e:
             if errors is None:
                 raise
@@ -500,7 +502,7 @@ class Checkpoint(Mapping[str, Tensor]):
                                     None if dtype == t.dtype else dtype, value, make.nr))
 
     def _parts(self, chosen, mesh, rank) -> dict:
-        """name -> (shape, [(start, count, to)]) of what the rank holds."""
+        """name -> (shape, [(start, count, to)]) of what the rank holds; of zeros no box."""
         spec, text = _mesh(mesh)
         made, err = c.c_void_p(), _abi.error()
         ret = _abi.call("mesh_new")(self._open_handle(), _abi.encoded(spec), text,
@@ -538,10 +540,12 @@ def _boxes(made, rank: int, t: Tensor):
     flat = (c.c_uint64 * max(room, 1))()
     if not ret and nr.value:
         ret = call(made, rank, t._nr, flat, room, c.byref(nr), shape)
+    if not ret and not nr.value:
+        ret = _abi.call("mesh_zeros")(made, rank, t._nr)
+        if ret >= 0:
+            return (tuple(shape[:r]), []) if ret else None
     if ret:
         raise ValueError(f"tensor {t._called}: {os.strerror(-ret)}")
-    if not nr.value:
-        return None
     cut = [(list(flat[i : i + r]), list(flat[i + r : i + 2 * r]),
             list(flat[i + 2 * r : i + 3 * r])) for i in range(0, room, 3 * r or 1)]
     return tuple(shape[:r]), cut if r else [([], [], [])]
@@ -586,10 +590,10 @@ def _landed(request, out, owners, sizes, errors):
             yield name, out.pop(name), sizes[name]
 
 
-def _room(make, t: Tensor, shape, dtype: str):
+def _room(new, t: Tensor, shape, dtype: str):
     """(tensor, address).  TypeError: the framework has no such dtype; MemoryError."""
     try:
-        return make.empty(shape, dtype)
+        return new(shape, dtype)
     except TypeError as e:
         raise TypeError(f"tensor {t._called}: {e}") from None
     except (MemoryError, RuntimeError, ValueError, OverflowError):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # DLPack's numbers of kinds of memory.
 _KINDS = {"host": 1, "cuda": 2, "simulated": 12}
-_FROM = 1
+_TO, _FROM = 0, 1
 
 
 def _failed(ret: int, err: _abi.error) -> Exception:
@@ -58,6 +58,14 @@ class Device:
     def free(self, address: int) -> None:
         if self._pid == os.getpid():
             _abi.call("device_free")(self._context, self.nr, address, None)
+
+    def clear(self, address: int, nbytes: int) -> None:
+        err, zeros = _abi.error(), bytes(min(nbytes, 1 << 20))
+        for at in range(0, nbytes, 1 << 20):
+            ret = _abi.call("device_copy")(self._context, self.nr, _TO, address + at, zeros,
+                                           min(nbytes - at, 1 << 20), c.byref(err))
+            if ret:
+                raise _failed(ret, err)
 
     def fetch(self, address: int, to: int, nbytes: int) -> None:
         """Bytes of its memory to an address of the host."""
@@ -167,6 +175,16 @@ class _Torch:
                                  device=self.device if self.cuda else None)
         return value, value.data_ptr()
 
+    def zeros(self, shape, dtype: str):
+        nbytes = math.prod(shape) * _dtypes.size(dtype)
+        # Of bytes, for torch does not fill all of its dtypes.
+        value = self.torch.zeros(nbytes, dtype=self.torch.uint8,
+                                 device=self.device if self.cuda else None)
+        if self.cuda:  # as what is loaded they are there for every stream
+            self.torch.cuda.current_stream(self.device).synchronize()
+        value = value.view(_dtypes.torch_dtype(dtype)).reshape(tuple(shape))
+        return value, value.data_ptr()
+
     def begin(self, stream: Any) -> int:
         """Memory that torch gives may be in use by what its stream has still to do."""
         if not self.cuda:
@@ -197,6 +215,10 @@ class _Numpy:
         value = self.numpy.empty(tuple(shape), _dtypes.numpy_dtype(dtype))
         return value, value.ctypes.data
 
+    def zeros(self, shape, dtype: str):
+        value = self.numpy.zeros(tuple(shape), _dtypes.numpy_dtype(dtype))
+        return value, value.ctypes.data
+
     def begin(self, stream: Any) -> int:
         return _none(stream)
 
@@ -211,6 +233,11 @@ class _Dlpack:
 
     def empty(self, shape, dtype: str):
         value = DeviceTensor(self.on, shape, dtype)
+        return value, value.address
+
+    def zeros(self, shape, dtype: str):
+        value = DeviceTensor(self.on, shape, dtype)
+        self.on.clear(value.address, value.nbytes)
         return value, value.address
 
     def begin(self, stream: Any) -> int:

@@ -325,6 +325,8 @@ Test(lib, what_a_rank_holds)
 	cr_expect_eq(nr, 1);
 	cr_expect_eq(unshard_mesh_boxes(mesh, 2, st, boxes, 64, &nr, NULL),
 		     -EINVAL);
+	cr_expect_eq(unshard_mesh_zeros(mesh, 1, st), 0);
+	cr_expect_eq(unshard_mesh_zeros(mesh, 2, st), -EINVAL);
 	unshard_unref(ck); /* the mesh has a reference */
 	cr_expect_eq(unshard_mesh_boxes(mesh, 0, st, NULL, 0, &nr, shape), 0);
 	unshard_mesh_free(mesh);
@@ -332,6 +334,37 @@ Test(lib, what_a_rank_holds)
 	cr_expect_eq(unshard_mesh_new(ck, "up=2", NULL, 0, &mesh, &err),
 		     -EINVAL);
 	cr_expect(err.text[0]);
+	unshard_unref(ck);
+	unshard_ctx_free(ctx);
+}
+
+/* Of a partial sum the first rank holds all, and a rank outside nothing. */
+Test(lib, what_a_rank_holds_of_a_sum)
+{
+	static const char sbp[] =
+		"{\"world_size\":3,\"rules\":[{\"key\":\"*\",\"placement\":"
+		"{\"ranks\":[0,1]},\"sbp\":\"partial_sum\"}]}";
+	unshard_ctx *ctx = kit_ctx(NULL);
+	unshard_ckpt *ck = kit_open(ctx, KIT_DCP, NULL);
+	uint32_t st = unshard_find(ck, NULL, "st", 2);
+	unshard_mesh *mesh;
+	unshard_error err;
+
+	cr_assert_eq(unshard_mesh_new(ck, "sbp.json", sbp, sizeof(sbp) - 1,
+				      &mesh, &err),
+		     0, "%s", err.text);
+	for (uint32_t rank = 0; rank < 3; rank++) {
+		uint64_t boxes[64], shape[8] = { 0 };
+		unsigned nr;
+
+		cr_assert_eq(unshard_mesh_boxes(mesh, rank, st, boxes, 64, &nr,
+						shape),
+			     0);
+		cr_expect_eq(nr, rank == 0);
+		cr_expect_eq(shape[0], rank < 2 ? 8 : 0);
+		cr_expect_eq(unshard_mesh_zeros(mesh, rank, st), rank == 1);
+	}
+	unshard_mesh_free(mesh);
 	unshard_unref(ck);
 	unshard_ctx_free(ctx);
 }
@@ -368,6 +401,7 @@ static int in_child(unshard_ctx *ctx, unshard_ckpt *ck, unshard_mesh *old)
 	bad |= unshard_find(ck, NULL, "st", 2) != UNSHARD_NONE;
 	bad |= unshard_mesh_ranks(old) != 0;
 	bad |= unshard_mesh_boxes(old, 0, 0, NULL, 0, &nr, NULL) != -ECHILD;
+	bad |= unshard_mesh_zeros(old, 0, 0) != -ECHILD;
 	bad |= unshard_ctx_caps(ctx, json, sizeof(json)) != -ECHILD;
 	unshard_mesh_free(old);
 	unshard_unref(ck);
