@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import tempfile
+import time
 
 from kit import DATA, case, need
 
@@ -134,6 +135,7 @@ def disagree():
 
 
 def stay_away(rank):
+    dist.barrier()
     if rank == 1:
         return
     try:
@@ -141,6 +143,76 @@ def stay_away(rank):
         raise AssertionError("rank 1 was there")
     except unshard.RankError as e:
         assert str(e) == "rank 1 of 3 did not come within 0.5 s", e
+
+
+def fails(rank, out):
+    """Before it comes to meet the others: they hear of it at once, and the next call works."""
+    ck, group, want = unshard.open(LLAMA), dist.group.WORLD, zeros(LLAMA)
+    unshard.torch.load_into(want, LLAMA)
+    name = min(want)
+    alone = {
+        "a name": lambda: ck.load(["nope"], group=group),
+        "a dtype": lambda: ck.load([name], group=group, dtype="int77"),
+        "no checkpoint": lambda: unshard.torch.load_into(zeros(LLAMA), out + "/nope", group=group),
+        "a shape": lambda: unshard.torch.load_into({name: torch.zeros(1)}, ck, group=group),
+    }
+    for nr, (what, call) in enumerate(alone.items()):
+        began = time.monotonic()
+        try:
+            if rank == nr % 3:
+                call()
+            else:
+                ck.load([name], group=group)
+            raise AssertionError(f"{what}: it loaded")
+        except unshard.RankError as e:
+            assert rank != nr % 3 and f"rank {nr % 3} of 3 failed: " in str(e), (what, e)
+        except (unshard.UnknownName, unshard.NotFound, ValueError) as e:
+            assert rank == nr % 3, (what, e)
+        assert time.monotonic() - began < 20, what
+        state = zeros(LLAMA)
+        unshard.torch.load_into(state, ck, group=group)
+        same(state, want)
+    for _ in range(2):  # all of them, and none waits for it
+        try:
+            ck.load(["nope"], group=group)
+            raise AssertionError("it loaded")
+        except unshard.UnknownName:
+            pass
+    assert torch.equal(ck.load([name], group=group)[name], want[name])
+
+
+def stays_away_once(rank):
+    """It makes one call less than the others, which waited in vain: the next ones work."""
+    unshard._comm.of_group = functools.partial(unshard._comm.of_group, timeout=3)
+    ck, group = unshard.open(LLAMA), dist.group.WORLD
+    name = min(ck)
+    for absent in 0, 0, 2:
+        dist.barrier()
+        try:
+            if rank != absent:
+                ck.load([name], group=group)
+                raise AssertionError("it loaded")
+        except unshard.RankError as e:
+            assert "did not come" in str(e) or "failed" in str(e), e
+        dist.barrier()
+        for _ in range(2):
+            assert torch.equal(ck.load([name], group=group)[name], ck[name].torch())
+
+
+def comes_late(rank):
+    """When the others have given up, and are about to come again."""
+    meet = functools.partial(unshard._comm.of_group, dist.group.WORLD)
+    if rank == 2:
+        dist.barrier()
+        meet(timeout=20).free()
+        return
+    try:
+        meet(timeout=1)
+        raise AssertionError("rank 2 was there")
+    except unshard.RankError as e:
+        assert "rank 2 of 3 did not come" in str(e), e
+    dist.barrier()
+    meet(timeout=20).free()
 
 
 def leave(rank):
@@ -195,5 +267,8 @@ case(world.run, "each something else", 3, unlike)
 case(world.run, "groups of a world", 4, subgroup)
 case(disagree, "other checkpoints")
 case(world.run, "one does not come", 3, stay_away)
+case(world.run, "one fails before", 3, fails, "/nonexistent")
+case(world.run, "one stays away once", 3, stays_away_once)
+case(world.run, "one comes late", 3, comes_late)
 case(world.run, "one goes", 3, leave)
 case(lose, "a lost shard")

@@ -398,22 +398,24 @@ class Checkpoint(Mapping[str, Tensor]):
         whatever each wants: every byte is read from storage by one of them.  RankError:
         they do not agree, or one does not come.
         """
-        make = _device.maker(self, framework, device)
-        want = None if dtype is None else _dtypes.name_of(dtype)
-        chosen = self._chosen(names)
-        if mesh is None and rank:
-            raise ValueError(f"rank {rank!r}: of which mesh? mesh= is not given")
-        parts = self._parts(chosen, mesh, operator.index(rank)) if mesh is not None else None
         out, items = {}, []
-        for name in chosen:
-            if parts is not None and name not in parts:
-                continue
-            self._prepare(name, parts and parts[name], want, make, out, items, errors)
+        with _comm.coming(group):
+            make = _device.maker(self, framework, device)
+            want = None if dtype is None else _dtypes.name_of(dtype)
+            chosen = self._chosen(names)
+            if mesh is None and rank:
+                raise ValueError(f"rank {rank!r}: of which mesh? mesh= is not given")
+            parts = self._parts(chosen, mesh, operator.index(rank)) if mesh is not None else None
+            for name in chosen:
+                if parts is not None and name not in parts:
+                    continue
+                self._prepare(name, parts and parts[name], want, make, out, items, errors)
+            if items or group is not None:
+                handle, at = self._open_handle(), make.begin(stream)
         on = make.name if items else None
         comm = _comm.of_group(group, device=on) if group is not None else None
         if items or comm:
-            handle, optional = self._open_handle(), errors is not None
-            at = make.begin(stream)
+            optional = errors is not None
             with comm or contextlib.nullcontext(), _load.Request(
                     handle, items, progress, optional, at, comm) as request:
                 if errors is None:

@@ -6,6 +6,7 @@ collective of it is called.
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes as c
 import errno
 import os
@@ -13,11 +14,12 @@ import socket
 import time
 import weakref
 from datetime import timedelta
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, Iterator, List, Optional
 
 from . import _abi, _errors
 
 TIMEOUT = 60.0  # seconds that one answer may take
+_LINE = 500  # characters of why a rank does not come
 
 _met: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
@@ -84,31 +86,92 @@ def of_group(group: Any, *, host: str = "", timeout: float = TIMEOUT,
         raise ValueError("group: this process is not in it")
     if ranks == 1:
         return None
-    store = c10d._get_process_group_store(group)
-    nth = _met[group] = _met.get(group, 0) + 1
-    turn = [0]
-
-    def told(text: str) -> List[str]:
-        turn[0] += 1
-        keys = [f"unshard/{nth}/{turn[0]}/{i}" for i in range(ranks)]
-        until = time.monotonic() + timeout
-        store.set(keys[rank], text)
-        return [_asked(store, key, i, ranks, timeout, until) for i, key in enumerate(keys)]
-
-    return Comm(rank, ranks, told, host=host, timeout=timeout,
-                device=_current() if device is None else device)
-
-
-def _asked(store: Any, key: str, rank: int, ranks: int, timeout: float, until: float) -> str:
-    left = max(until - time.monotonic(), 0.001)
+    meeting = _Meeting(c10d._get_process_group_store(group), group, rank, ranks, timeout)
     try:
-        store.wait([key], timedelta(seconds=left))
-    except RuntimeError as e:  # of a store: torch has no other name for it
-        if time.monotonic() < until:
-            raise
-        raise _errors.talking(errno.ETIMEDOUT, f"rank {rank} of {ranks} did not come within "
-                              f"{timeout:g} s") from e
-    return str(store.get(key).decode())
+        return Comm(rank, ranks, meeting.told, host=host, timeout=timeout,
+                    device=_current() if device is None else device)
+    except BaseException as e:
+        meeting.leave(e)
+        raise
+
+
+@contextlib.contextmanager
+def coming(group: Any) -> Iterator[None]:
+    """What a rank does before of_group(): where that fails, the others are told that it does
+    not come, so that all of them fail, and meet at the next call."""
+    try:
+        yield
+    except BaseException as e:
+        if group is not None:
+            with contextlib.suppress(Exception):  # what failed is what is raised
+                _stay_away(group, e)
+        raise
+
+
+def _stay_away(group: Any, why: BaseException) -> None:
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d as c10d
+
+    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+    if rank >= 0 and ranks > 1:
+        _Meeting(c10d._get_process_group_store(group), group, rank, ranks, 0).leave(why)
+
+
+class _Meeting:
+    """One call that all ranks make: what each says in its first turn, and in its second.
+
+    They count their calls.  Who waited in vain says in the store which one is over for
+    all: the next call of a rank that did not make it is the next one of the others too.
+    """
+
+    TURNS = 2
+
+    def __init__(self, store: Any, group: Any, rank: int, ranks: int, timeout: float) -> None:
+        self._store, self._rank, self._ranks, self._timeout = store, rank, ranks, timeout
+        self._turn = 0  # that has ended
+        self._nth = _met[group] = max(_met.get(group, 0), self._over()) + 1
+
+    def _over(self, call: int = 0) -> int:
+        """The number of the last one that is over; no less than call."""
+        now = int(self._store.compare_set("unshard/over", "", "0"))
+        while now < call:
+            now = int(self._store.compare_set("unshard/over", str(now), str(call)))
+        return now
+
+    def _key(self, turn: int, rank: int) -> str:
+        return f"unshard/{self._nth}/{turn}/{rank}"
+
+    def told(self, text: str) -> List[str]:
+        until = time.monotonic() + self._timeout
+        self._store.set(self._key(self._turn + 1, self._rank), "+" + text)
+        every = [self._said(i, until) for i in range(self._ranks)]
+        self._turn += 1
+        return every
+
+    def _said(self, rank: int, until: float) -> str:
+        """RankError: it does not come."""
+        key, left = self._key(self._turn + 1, rank), max(until - time.monotonic(), 0.001)
+        try:
+            self._store.wait([key], timedelta(seconds=left))
+        except BaseException as e:
+            with contextlib.suppress(Exception):
+                self._over(self._nth)
+            if not isinstance(e, RuntimeError) or time.monotonic() < until:
+                raise  # RuntimeError: of a store, torch has no other name for it
+            raise _errors.talking(errno.ETIMEDOUT, f"rank {rank} of {self._ranks} did not come "
+                                  f"within {self._timeout:g} s") from e
+        text = str(self._store.get(key).decode())
+        if not text.startswith("+"):
+            raise _errors.talking(errno.ECONNABORTED, f"rank {rank} of {self._ranks} failed: "
+                                  f"{text[1:]}")
+        return text[1:]
+
+    def leave(self, why: BaseException) -> None:
+        """Who waits for this rank, or comes later, does not do so in vain."""
+        line = " ".join(f"{type(why).__name__}: {why}".split())[:_LINE]
+        with contextlib.suppress(Exception):
+            for turn in range(self._turn + 1, self.TURNS + 1):
+                self._store.set(self._key(turn, self._rank), "-" + line)
 
 
 def _current() -> str:

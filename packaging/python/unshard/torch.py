@@ -120,17 +120,18 @@ class DCPReader(StorageReader):
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         """One plan of all that is asked for; .stats is what it read."""
-        straight, beside, objects = [], [], self._ck.objects
-        for asked in plan.items:
-            if asked.type == LoadItemType.BYTE_IO:
-                planner.load_bytes(asked, self._stored(objects[asked.storage_index.fqn]))
-                continue
-            target = planner.resolve_tensor(asked).detach()
-            item = self._item(asked, target)
-            (beside if item is None else straight).append((asked, target, item))
-        # Of two for the same memory, tied weights, one writes it: the last one.
-        wanted = list({(item.address, tuple(item.stride or ()), tuple(item.count)): item
-                       for _, _, item in straight if item.count.count(0) == 0}.values())
+        with _comm.coming(self.group):
+            straight, beside, objects = [], [], self._ck.objects
+            for asked in plan.items:
+                if asked.type == LoadItemType.BYTE_IO:
+                    planner.load_bytes(asked, self._stored(objects[asked.storage_index.fqn]))
+                    continue
+                target = planner.resolve_tensor(asked).detach()
+                item = self._item(asked, target)
+                (beside if item is None else straight).append((asked, target, item))
+            # Of two for the same memory, tied weights, one writes it: the last one.
+            wanted = list({(item.address, tuple(item.stride or ()), tuple(item.count)): item
+                           for _, _, item in straight if item.count.count(0) == 0}.values())
         self._straight(wanted)
         for asked, target, _ in straight:
             planner.commit_tensor(asked, target)
@@ -337,7 +338,20 @@ def load_into(model: Union[torch.nn.Module, Mapping[str, Any]], checkpoint: Any,
     shape differs, or one is on the meta device; TypeError where tensors stand in a dict or
     list inside of it, or are NumPy's.  MissingBytes: bytes of a tensor cannot be had.
     """
-    ck = _share.opened(checkpoint, **options)
+    with _comm.coming(group):
+        reader, plans, missing, unexpected = _planned(
+            model, _share.opened(checkpoint, **options), strict, names)
+        reader.progress, reader.group = progress, group
+    with torch.no_grad():
+        for plan, planner in plans:
+            reader.read_data(plan, planner)
+            reader.group = None  # one of them with the others, by all
+    return missing, unexpected
+
+
+def _planned(model: Union[torch.nn.Module, Mapping[str, Any]], ck: Checkpoint, strict: bool,
+             names: Optional[Callable[[str], str]]):
+    """(reader, its plans with their planners, missing, unexpected) of load_into()."""
     state = model.state_dict() if isinstance(model, torch.nn.Module) else model
     for name, value in () if state is not model else state.items():
         if not isinstance(value, torch.Tensor) and _holds_tensors(value):
@@ -364,17 +378,13 @@ def load_into(model: Union[torch.nn.Module, Mapping[str, Any]], checkpoint: Any,
         if one is None:
             rounds.append(one := {})
         one[called[name]] = value
-    reader, plans = DCPReader(ck, progress=progress, group=group), []
+    reader, plans = DCPReader(ck), []
     known = reader.read_metadata()
     for one in rounds or [{}]:
         planner = DefaultLoadPlanner(flatten_state_dict=False)
         planner.set_up_planner(one, known, True)
         plans.append((planner.create_local_plan(), planner))
-    with torch.no_grad():
-        for plan, planner in plans:
-            reader.read_data(plan, planner)
-            reader.group = None  # one of them with the others, by all
-    return missing, unexpected
+    return reader, plans, missing, unexpected
 
 
 def _called(ck: Checkpoint, wanted: List[str], names) -> Tuple[Dict[str, str], List[str]]:
