@@ -244,9 +244,14 @@ static int create(struct fs_draft_tree *s, uint64_t dir, const char *name,
 		ret = make_file(s, &at, name, mode, flags, who, &f->fd);
 	if (ret)
 		return ret;
-	ret = take(s, &at, dir, name, out);
+	/* of the file that is open, for another may have its name by now */
+	ret = fstat(f->fd, &out->st) ? -errno : 0;
+	if (!ret)
+		ret = fs_draft_tree_take(s, dir, name, out);
 	if (ret)
 		close(f->fd);
+	else
+		own_number(&out->st, out->ino);
 	return ret;
 }
 

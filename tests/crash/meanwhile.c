@@ -8,7 +8,7 @@
  *	his-*	the same, of user 65534, 0644
  *	swap-*	once, and whichever is there, changes places with victim-* before
  *		it is opened to be changed, or has its times set, and after it
- *		was made as a folder
+ *		was made
  *
  * Calls that an io_uring makes are not seen (-o engine=plain makes none).
  */
@@ -70,18 +70,25 @@ static void swap(int dir, const char *name)
 
 int openat(int dir, const char *name, int flags, ...)
 {
+	bool makes = flags & O_CREAT && flags & O_EXCL;
 	mode_t mode = 0;
 	va_list args;
+	int fd, saved;
 
 	va_start(args, flags);
 	if (flags & O_CREAT)
 		mode = (mode_t)va_arg(args, unsigned);
 	va_end(args);
-	if (flags & O_CREAT && flags & O_EXCL)
+	if (makes)
 		make(dir, name);
 	else if (flags & O_PATH || (flags & O_ACCMODE) == O_WRONLY)
 		swap(dir, name);
-	return (int)CALL(SYS_openat, dir, name, flags, mode);
+	fd = (int)CALL(SYS_openat, dir, name, flags, mode);
+	saved = errno;
+	if (makes && fd >= 0)
+		swap(dir, name);
+	errno = saved;
+	return fd;
 }
 
 int __openat_2(int dir, const char *name, int flags)

@@ -82,6 +82,15 @@ echo mine >"$F/open/swap-size" && ln -s x "$F/open/swap-times" &&
 swapped size 'os.truncate(P, 0)'
 [ "$(cat "$F/open/victim-size")" = mine ] || fail "what was not meant any more"
 swapped times 'os.utime(P, follow_symlinks=False)'
+# what was made and is open is not what has its name
+echo secret >"$F/open/victim-new" && chmod 644 "$F/open/victim-new"
+as_his 'fd = os.open(P, os.O_RDWR | os.O_CREAT, 0o600)
+assert os.fstat(fd).st_uid == 65534, os.fstat(fd)
+os.write(fd, b"mine!!!!")' "$P/open/swap-new" >"$WORK/out"
+[ "$(cat "$WORK/out")" = ok ] && [ -d "$F/open/done-new" ] ||
+	fail "swapped when it was made: $(cat "$WORK/out")"
+[ "$(cat "$F/open/swap-new" "$P/open/swap-new")" = "$(printf 'secret\nsecret')" ] &&
+	[ "$(cat "$P/open/victim-new")" = 'mine!!!!' ] || fail "one is taken for the other"
 mkdir -m 700 "$F/open/victim-dir" || fail "root's folder"
 as_his 'os.mkdir(P, 0o755)' "$P/open/swap-dir" >/dev/null
 [ -d "$F/open/done-dir" ] || fail "no folder was swapped"
