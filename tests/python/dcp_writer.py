@@ -180,6 +180,16 @@ def other_than_declared():
         assert torch.equal(unshard.open(tmp + "/s", **OPTIONS)["t"].torch(), torch.zeros(64, 2))
 
 
+def lazy():
+    """A weight that has no memory yet is read."""
+    from unshard.vllm import LazyWeight
+
+    with tempfile.TemporaryDirectory() as tmp:
+        unshard.save(tmp + "/a", {"t": torch.arange(1 << 16)}, **OPTIONS)
+        unshard.save(tmp + "/b", {"t": LazyWeight(unshard.open(tmp + "/a")["t"])}, **OPTIONS)
+        assert torch.equal(unshard.open(tmp + "/b")["t"].torch(), torch.arange(1 << 16))
+
+
 def let_go():
     """Storage that is gone, or too short: nothing of it, nor of what lies behind."""
     for form in "dcp", "safetensors":
@@ -253,6 +263,7 @@ case(there_already)
 case(plain)
 case(other_than_declared)
 case(let_go)
+case(lazy)
 case(a_rank_fails)
 case(onto_others, "2-onto-4", 2, (2,), [(4, (2, 2)), (2, (1, 2))])
 case(onto_others, "4-onto-2", 4, (2, 2), [(2, (2,)), (4, (4,))])

@@ -43,6 +43,9 @@ def source(value: Any, name: str) -> Source:
     """The memory of a torch tensor, a NumPy array or a Tensor of a checkpoint; a copy on
     the host of what is neither there nor CUDA's."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    vllm = sys.modules.get("unshard.vllm")
+    if vllm is not None:
+        value = vllm._read(value)  # of a LazyWeight, which has no memory of its own
     if torch is not None and isinstance(value, torch.Tensor):
         if hasattr(value, "to_local"):
             raise TypeError(f"{name}: a DTensor: use dcp.save() with unshard.torch.DCPWriter")
