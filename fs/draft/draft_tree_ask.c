@@ -74,16 +74,16 @@ int fs_draft_tree_ask_link(struct fs_draft_tree *s, uint64_t dir,
 			   struct fs_question *q)
 {
 	struct place p;
-	size_t at;
+	size_t at, room;
 	int ret = find(s, dir, &p);
 
 	if (ret)
 		return ret;
 	at = strlen(p.dir);
-	if (at + 1 + strlen(p.path) >= PATH_MAX)
+	room = sizeof(p.dir) - at;
+	if (*p.path &&
+	    (size_t)snprintf(p.dir + at, room, "/%s", p.path) >= room)
 		return -ENAMETOOLONG;
-	if (*p.path)
-		snprintf(p.dir + at, PATH_MAX - at, "/%s", p.path);
 	fs_question_dir(q, p.dir, *p.path ? &p.st : &p.dir_st);
 	fs_question_link(q, name, to);
 	return 0;
