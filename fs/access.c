@@ -122,6 +122,18 @@ int fs_access_open(fuse_req_t req, const struct fs_ref *r, int fd)
 	return ret;
 }
 
+bool fs_access_entry(void *req, struct fs_mounted_table *t, const char *name,
+		     const struct stat *seen, bool read)
+{
+	struct fs_question q = { 0 };
+	int ret = fs_behind_ask_entry(t, name, seen, read, &q, NULL);
+
+	if (!ret)
+		ret = fs_access_ask(req, &q);
+	ck_str_free(&q.text);
+	return !ret;
+}
+
 static int mask_of(int flags)
 {
 	switch (flags & O_ACCMODE) {

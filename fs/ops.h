@@ -176,5 +176,8 @@ int fs_access_ask(fuse_req_t req, struct fs_question *q);
 int fs_access_ino(fuse_req_t req, uint64_t ino, int flags);
 /* The same of a file of shards/ that is open: 0, -EACCES, -ESTALE. */
 int fs_access_open(fuse_req_t req, const struct fs_ref *r, int fd);
+/* struct fs_virt_reader's may(), of a request. */
+bool fs_access_entry(void *req, struct fs_mounted_table *t, const char *name,
+		     const struct stat *seen, bool read);
 
 #endif

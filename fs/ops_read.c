@@ -93,11 +93,13 @@ static int open_shard(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 	return 0;
 }
 
-static int open_virt(const struct fs_mounted *mounted, unsigned id,
-		     struct fuse_file_info *fi, struct ck_err *err)
+static int open_virt(fuse_req_t req, const struct fs_mounted *mounted,
+		     unsigned id, struct fuse_file_info *fi, struct ck_err *err)
 {
+	const struct fs_virt_reader by = { fs_access_entry, req };
 	struct fs_virt_file *f = NULL;
-	int ret = fs_virt_open(mounted->virt, id, &f, err);
+	int ret = fs_virt_open(mounted->virt, id,
+			       fs_of(req)->asker ? &by : NULL, &f, err);
 
 	fi->fh = (uintptr_t)f;
 	fi->direct_io = !fs_virt_fixed(id);
@@ -236,7 +238,7 @@ static int open_ref(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 	case FS_FILE:
 		return open_file(req, ino, r, fi, passed, err);
 	case FS_VIRT:
-		return open_virt(r->mounted, r->node.nr, fi, err);
+		return open_virt(req, r->mounted, r->node.nr, fi, err);
 	case FS_SHARD:
 		return open_shard(req, ino, r, fi, passed, err);
 	default:

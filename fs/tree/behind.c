@@ -419,14 +419,15 @@ int fs_behind_ask(const struct fs_mounted_table *s, struct fs_mounted *mounted,
 	if (node->kind == FS_FILE)
 		return ask_file(s, mounted, ino, node, mask, q, err);
 	if (is_top(ino, node)) {
+		bool tells =
+			node->kind == FS_VIRT &&
+			(node->nr < FS_VIRT_STATS || node->nr == FS_VIRT_MAP);
+
 		fs_behind_ask_root(
 			root, node->kind == FS_VIRT ? mask | X_OK : mask, q);
-		return node->kind == FS_VIRT &&
-				       (node->nr < FS_VIRT_STATS ||
-					node->nr == FS_VIRT_MAP) &&
-				       mounted->img ?
-			       ask_all(mounted, q, err) :
-			       0;
+		return !tells || mounted->steps ? 0 :
+		       mounted->img		? ask_all(mounted, q, err) :
+				      fs_behind_ask_unread(root, q, err);
 	}
 	path = fs_shards_path_of(mounted->shards, ino);
 	if (!path)

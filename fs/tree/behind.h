@@ -9,7 +9,8 @@
  * others hold.  What is written with a tensor (its float32 copy) counts for
  * writing; with an overlay only that is written.  A directory is the
  * checkpoint's own, each where it is of several, as one below shards/ is; so are
- * .unshard/ and its statistics, while what the index says is behind all files.
+ * .unshard/ and its statistics, while what the index says is behind all files, and
+ * so is why a checkpoint cannot be read at all.
  *
  * Asked for mounts that other users may use, and with -o cache.  Threads: any.
  */
@@ -31,6 +32,14 @@ int fs_behind_ask(const struct fs_mounted_table *s, struct fs_mounted *mounted,
 /* The same of a file below shards/ that is open, as @fd. */
 int fs_behind_ask_open(struct fs_mounted *mounted, uint64_t ino, int fd,
 		       int mask, struct fs_question *q, struct ck_err *err);
+/*
+ * To look into the entry @name of a directory of checkpoints, which was @seen, and
+ * into the group that it is in; with @read, to read all that is in it.  -ESTALE:
+ * it is another by now.
+ */
+int fs_behind_ask_entry(const struct fs_mounted_table *s, const char *name,
+			const struct stat *seen, bool read,
+			struct fs_question *q, struct ck_err *err);
 /*
  * Mode and owner of a view's file @node: of each bit what all files behind it
  * have, the owner theirs if it is one, else root.  What a mode cannot say (an

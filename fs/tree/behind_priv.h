@@ -14,5 +14,8 @@ void fs_behind_ask_root(const struct ck_root *root, int mask,
 /* The same of those below them that are called @path.  -ESTALE: there is none. */
 int fs_behind_ask_folders(const struct ck_root *root, const char *path,
 			  int mask, struct fs_question *q, struct ck_err *err);
+/* All files in them, to be read. */
+int fs_behind_ask_unread(const struct ck_root *root, struct fs_question *q,
+			 struct ck_err *err);
 
 #endif

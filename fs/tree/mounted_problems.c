@@ -3,11 +3,13 @@
  * mounted_problems.c - what a directory of checkpoints says of its entries
  *
  * Of those that somebody has looked into; parts of one save are few, and are
- * looked into for it.
+ * looked into for it.  A parser's words may hold some of a file: other users are
+ * told of what they could look at themselves.
  */
 #include "fs/tree/mounted_priv.h"
 
 #include "core/base/auto.h"
+#include "core/base/vec.h"
 #include "core/run/run_dir_pair.h"
 #include "fs/tree/stats.h"
 
@@ -43,31 +45,101 @@ static bool is_listed(const struct ck_run_dir *all, const char *name)
 	return false;
 }
 
+/* What is said of an entry. */
+struct line {
+	const char *severity;
+	char *name, *reason;
+	struct stat seen;
+	bool of_files; /* it may say what is in some of them */
+};
+struct lines {
+	struct line *v;
+	size_t nr, room;
+	bool failed; /* no memory */
+};
+
+static void free_lines(const struct lines *all)
+{
+	for (size_t i = 0; i < all->nr; i++) {
+		free(all->v[i].name);
+		free(all->v[i].reason);
+	}
+	free(all->v);
+}
+#define auto_lines __attribute__((cleanup(free_lines)))
+
+static void add_line(struct lines *all, const struct fs_mounted *mounted,
+		     const char *severity, const char *reason, bool of_files)
+{
+	struct line *l = ck_vec_push(all);
+
+	if (!l) {
+		all->failed = true;
+		return;
+	}
+	*l = (struct line){ .severity = severity,
+			    .name = strdup(mounted->name),
+			    .reason = strdup(reason),
+			    .seen = mounted->seen,
+			    .of_files = of_files };
+	all->failed |= !l->name || !l->reason;
+}
+
+/* Under the lock, in which nobody is asked. */
+static void add_lines(struct lines *to, const struct fs_mounted *mounted)
+{
+	if (mounted->unfit)
+		add_line(to, mounted, "error", mounted->unfit, true);
+	if (mounted->failed)
+		add_line(to, mounted, "error", mounted->why.msg, true);
+	else if (mounted->made_s && !mounted->whole && !mounted->steps)
+		add_line(to, mounted, "error",
+			 "incomplete; its own .unshard/problems says what is "
+			 "missing",
+			 false);
+	else if (mounted->warnings && !mounted->steps)
+		add_line(to, mounted, "warning",
+			 "it has warnings; its own .unshard/problems says "
+			 "which",
+			 false);
+}
+
+/* What he may know of it: @l's reason, less, or NULL. */
+static const char *reason_for(struct fs_mounted_table *s,
+			      const struct fs_virt_reader *by,
+			      const struct line *l)
+{
+	if (!by)
+		return l->reason;
+	if (!by->may(by->ctx, s, l->name, &l->seen, false))
+		return NULL;
+	if (l->of_files && !by->may(by->ctx, s, l->name, &l->seen, true))
+		return "cannot be read; why is for who may read all of its "
+		       "files";
+	return l->reason;
+}
+
 static void failed_problems(struct fs_mounted_table *s,
-			    const struct ck_run_dir *all, bool json,
+			    const struct ck_run_dir *all,
+			    const struct fs_virt_reader *by, bool json,
 			    struct ck_str *out)
 {
+	auto_lines struct lines found = { 0 };
+
 	pthread_mutex_lock(&s->lock);
 	for (const struct fs_mounted *mounted = s->first; mounted;
-	     mounted = mounted->next) {
-		if (mounted->gone || !is_listed(all, mounted->name))
-			continue;
-		if (mounted->unfit)
-			add_problem(out, json, "error", mounted->name,
-				    mounted->unfit);
-		if (mounted->failed)
-			add_problem(out, json, "error", mounted->name,
-				    mounted->why.msg);
-		else if (mounted->made_s && !mounted->whole && !mounted->steps)
-			add_problem(out, json, "error", mounted->name,
-				    "incomplete; its own .unshard/problems "
-				    "says what is missing");
-		else if (mounted->warnings && !mounted->steps)
-			add_problem(out, json, "warning", mounted->name,
-				    "it has warnings; its own "
-				    ".unshard/problems says which");
-	}
+	     mounted = mounted->next)
+		if (!mounted->gone && is_listed(all, mounted->name))
+			add_lines(&found, mounted);
 	pthread_mutex_unlock(&s->lock);
+	out->failed |= found.failed;
+	for (size_t i = 0; i < found.nr && !out->failed; i++) {
+		const struct line *l = &found.v[i];
+		const char *reason = reason_for(s, by, l);
+
+		if (reason)
+			add_problem(out, json, l->severity, l->name, reason);
+	}
 }
 
 static void marker_problem(const struct ck_run_dir *all, const char *latest,
@@ -150,7 +222,8 @@ static void compare_groups(struct fs_mounted_table *s,
 }
 
 /* What is known of the entries that cannot be read, and of the marker. */
-static void steps_problems(struct fs_mounted_table *s, bool json,
+static void steps_problems(struct fs_mounted_table *s,
+			   const struct fs_virt_reader *by, bool json,
 			   struct ck_str *out)
 {
 	ck_auto_free char *latest = fs_mounted_table_latest(s);
@@ -163,7 +236,7 @@ static void steps_problems(struct fs_mounted_table *s, bool json,
 	if (all.parts)
 		fs_mounted_table_fit(s, "");
 	compare_groups(s, &all);
-	failed_problems(s, &all, json, out);
+	failed_problems(s, &all, by, json, out);
 	if (latest) {
 		marker_problem(&all, latest, json, out);
 		name_problem(&all, latest, json, out);
@@ -199,7 +272,7 @@ void fs_mounted_text(void *ctx, unsigned id, struct ck_str *out)
 	if (json)
 		ck_str_puts(out, "[\n");
 	if (mounted->steps)
-		steps_problems(in->owner, json, out);
+		steps_problems(in->owner, in->by, json, out);
 	else
 		add_problem(out, json, "error", mounted->name,
 			    mounted->why.msg);

@@ -193,12 +193,13 @@ static int need_map(struct fs_virt *v, struct ck_err *err)
 
 /* The text that is not the catalog's; a list of JSON objects, or lines. */
 static void add_runtime(struct fs_virt *v, unsigned id,
+			const struct fs_virt_reader *by,
 			struct ck_str *problems_found)
 {
 	bool json = id == FS_VIRT_PROBLEMS_JSON;
 
 	if (!v->in.ck || id == FS_VIRT_METRICS) {
-		struct fs_virt_text_in in = { v->in.owner, v->in.ctx };
+		struct fs_virt_text_in in = { v->in.owner, v->in.ctx, by };
 
 		v->in.text(&in, id, problems_found);
 		return;
@@ -215,8 +216,8 @@ static void add_runtime(struct fs_virt *v, unsigned id,
 		ck_ckpt_runtime_problems(v->in.ck, json, problems_found);
 }
 
-static int fill(struct fs_virt *v, unsigned id, struct fs_virt_file *f,
-		struct ck_err *err)
+static int fill(struct fs_virt *v, unsigned id, const struct fs_virt_reader *by,
+		struct fs_virt_file *f, struct ck_err *err)
 {
 	struct doc *d =
 		v->in.ck && id < CK_ARRAY_LEN(v->docs) ? &v->docs[id] : NULL;
@@ -232,7 +233,7 @@ static int fill(struct fs_virt *v, unsigned id, struct fs_virt_file *f,
 		f->size = v->map.head.len + v->img->size + v->map.end.len;
 		return 0;
 	}
-	add_runtime(v, id, &f->problems_found);
+	add_runtime(v, id, by, &f->problems_found);
 	if (f->problems_found.failed)
 		return ck_no_memory(err);
 	f->img = v->img;
@@ -243,11 +244,12 @@ static int fill(struct fs_virt *v, unsigned id, struct fs_virt_file *f,
 	return 0;
 }
 
-int fs_virt_open(struct fs_virt *v, unsigned id, struct fs_virt_file **out,
+int fs_virt_open(struct fs_virt *v, unsigned id,
+		 const struct fs_virt_reader *by, struct fs_virt_file **out,
 		 struct ck_err *err)
 {
 	struct fs_virt_file *f = calloc(1, sizeof(*f));
-	int ret = f ? fill(v, id, f, err) : ck_no_memory(err);
+	int ret = f ? fill(v, id, by, f, err) : ck_no_memory(err);
 
 	if (ret)
 		fs_virt_close(f);
@@ -268,7 +270,7 @@ int fs_virt_size(struct fs_virt *v, unsigned id, uint64_t *size,
 		 struct ck_err *err)
 {
 	struct fs_virt_file *f = NULL;
-	int ret = fs_virt_open(v, id, &f, err);
+	int ret = fs_virt_open(v, id, NULL, &f, err);
 
 	if (ret)
 		return ret;

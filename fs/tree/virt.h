@@ -17,6 +17,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 enum fs_virt_id {
 	FS_VIRT_CATALOG,
@@ -40,10 +41,22 @@ bool fs_virt_fixed(unsigned id);
 struct fs_mounted_table;
 struct fs_mounted;
 
+/*
+ * Who opens a document; one of a directory of checkpoints says to him only what he
+ * may know of each.  @may: whether he may look into the entry @name, which was
+ * @seen; with @read, and read all that is in it.
+ */
+struct fs_virt_reader {
+	bool (*may)(void *ctx, struct fs_mounted_table *t, const char *name,
+		    const struct stat *seen, bool read);
+	void *ctx;
+};
+
 /* What text() is told; for what has no catalog of its own. */
 struct fs_virt_text_in {
 	struct fs_mounted_table *owner;
 	struct fs_mounted *ctx;
+	const struct fs_virt_reader *by; /* NULL: all is said */
 };
 
 struct fs_virt_in {
@@ -65,10 +78,12 @@ struct fs_virt_in {
 struct fs_virt *fs_virt_new(const struct fs_virt_in *in);
 void fs_virt_free(struct fs_virt *v);
 
-/* Bytes it has now; a FIXED one is made for this the first time. */
+/* Bytes it has now, for who may know all; a FIXED one is made for this the first time. */
 int fs_virt_size(struct fs_virt *v, unsigned id, uint64_t *size,
 		 struct ck_err *err);
-int fs_virt_open(struct fs_virt *v, unsigned id, struct fs_virt_file **out,
+/* @by NULL: who may know all. */
+int fs_virt_open(struct fs_virt *v, unsigned id,
+		 const struct fs_virt_reader *by, struct fs_virt_file **out,
 		 struct ck_err *err);
 void fs_virt_close(struct fs_virt_file *f);
 /* Bytes [off, off + len) as far as there are; *got says how many. */

@@ -94,7 +94,7 @@ static void use_virt(unsigned id)
 
 	must(!fs_virt_size(virt, id, &size, &err), "size");
 	must(id != FS_VIRT_CATALOG || size == catalog_size, "catalog's size");
-	must(!fs_virt_open(virt, id, &f, &err), "open");
+	must(!fs_virt_open(virt, id, NULL, &f, &err), "open");
 	do {
 		must(!fs_virt_read(f, buf, 70000, off, &got, &err), "read");
 		off += got;

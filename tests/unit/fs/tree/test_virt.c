@@ -91,7 +91,7 @@ static struct ck_str read_all(unsigned id, size_t step)
 	size_t got;
 
 	cr_assert(!fs_virt_size(v, id, &size, &err));
-	cr_assert(!fs_virt_open(v, id, &f, &err));
+	cr_assert(!fs_virt_open(v, id, NULL, &f, &err));
 	do {
 		cr_assert(!fs_virt_read(f, buf, step, out.len, &got, &err));
 		ck_str_add(&out, buf, got);
@@ -137,7 +137,7 @@ Test(virt, any_range)
 	start(false);
 	want = whole(CK_DUMP_CATALOG);
 	cr_assert_gt(want.len, 4 * 65536);
-	cr_assert(!fs_virt_open(v, FS_VIRT_CATALOG, &f, &err));
+	cr_assert(!fs_virt_open(v, FS_VIRT_CATALOG, NULL, &f, &err));
 	srand(1);
 	for (unsigned i = 0; i < 1000; i++) {
 		uint64_t off = (uint64_t)rand() % want.len;
