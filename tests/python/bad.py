@@ -512,7 +512,7 @@ import sys, threading, unshard
 found = []
 other = threading.Thread(target=lambda: found.append(unshard.steps(sys.argv[1])))
 other.start()
-open(sys.argv[2]).close()
+open(sys.argv[2]).read()  # a writer whose reader has gone is killed
 unshard.configure(threads=1)
 others = [unshard.caps() for _ in range(20)]
 open(sys.argv[3], "w").close()

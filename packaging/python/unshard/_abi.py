@@ -6,6 +6,7 @@ system's loader finds.  Another ABI than ours is an ImportError.
 """
 from __future__ import annotations
 
+import _thread
 import contextlib
 import ctypes as c
 import json
@@ -301,15 +302,22 @@ def configure(*, threads: Optional[int] = None, engine: Optional[str] = None,
 def _aside(run) -> None:
     """run(), which raises nothing, by another thread where this is the main one: what a
     signal's handler raises is not lost in a callback, and run() goes on for nobody."""
-    thread = threading.Thread(target=run, daemon=True)
+    done = threading.Lock()
+
+    def whole():
+        run()
+        done.release()
+
     if threading.current_thread() is threading.main_thread():
+        done.acquire()
         try:
-            thread.start()
+            # Thread.start() also raises RuntimeError where a handler raises in its locks.
+            _thread.start_new_thread(whole, ())
         except RuntimeError:  # no thread can be had
             pass
         else:
-            while thread.is_alive():
-                thread.join(1)
+            while not done.acquire(timeout=1):
+                pass
             return
     run()
 
