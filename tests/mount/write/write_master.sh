@@ -86,8 +86,9 @@ for how in rw rw,master=also; do
 	printf ab | dd of="$norm" conv=notrunc status=none 2>/dev/null &&
 		fail "$how: a write that the distributed optimizer would undo"
 	umount_ckpt
-	[ "$(grep -c 'layernorm.weight: .*float32 copies.*-o master=ignore' \
-		"$LOG")" = 1 ] && [ "$(wc -l <"$LOG")" = 1 ] ||
+	said='layernorm.weight: .*float32 copies.*-o master=ignore'
+	wait_for 5 grep -q "$said" "$LOG" # by another process
+	[ "$(grep -c "$said" "$LOG")" = 1 ] && [ "$(wc -l <"$LOG")" = 1 ] ||
 		fail "$how: $(cat "$LOG")"
 done
 mount_ckpt "$WORK/mg" rw,master=ignore
@@ -108,7 +109,9 @@ for t in emb.weight head.weight blocks.0.up.weight; do
 	printf ab | dd of="$nn/model.$t" conv=notrunc status=none 2>/dev/null &&
 		fail "nnScaler: $t"
 	n=${t/head/emb}
-	tail -n 1 "$LOG" | grep -q "model.$t: .* copy optimizer.$n.fp32_params" ||
+	said="model.$t: .* copy optimizer.$n.fp32_params"
+	wait_for 5 grep -q "$said" "$LOG"
+	tail -n 1 "$LOG" | grep -q "$said" ||
 		fail "$t: $(tail -n 1 "$LOG")"
 done
 # a buffer has none
