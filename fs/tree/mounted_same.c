@@ -97,9 +97,8 @@ struct below {
 	const struct ck_root *root;
 	const char *top; /* the folder in it */
 	const struct ck_ckpt *ck; /* what it wrote has its old time */
-	bool ctimes; /* they count too */
 	CK_VEC(char *) folders; /* in @top; "": that itself */
-	uint64_t sum;
+	uint64_t sum, ctimes; /* of the files; and of their ctimes */
 };
 
 static unsigned depth_of(const char *path)
@@ -137,9 +136,8 @@ static void add_below(struct below *b, int at, const char *in, const char *base)
 		return;
 	if (!is_folder(b, at, base, path.v, &st)) {
 		b->sum += sum_of(b->ck, path.v, &st);
-		if (b->ctimes)
-			b->sum += XXH3_64bits_withSeed(
-				path.v, path.len, (uint64_t)ck_ns(st.st_ctim));
+		b->ctimes += XXH3_64bits_withSeed(path.v, path.len,
+						  (uint64_t)ck_ns(st.st_ctim));
 		return;
 	}
 	b->sum += XXH3_64bits(path.v, path.len);
@@ -165,19 +163,19 @@ static void list_below(struct below *b, const char *in)
 
 /*
  * All files of the folder that the entry is read in, down to DEPTH_MAX folders
- * in it; ours aside.
+ * in it; ours aside.  *with_ctimes: the same, in which their ctimes count; or NULL.
  */
 static uint64_t below_of(const struct fs_mounted_table *s,
-			 const struct fs_mounted *mounted, bool ctimes)
+			 const struct fs_mounted *mounted,
+			 uint64_t *with_ctimes)
 {
 	ck_auto_free char *top = ck_run_dir_folder(s->root, mounted->name);
-	uint64_t sum = top ? XXH3_64bits(top, strlen(top)) : 0;
+	uint64_t sum = top ? XXH3_64bits(top, strlen(top)) : 0, ctimes = 0;
 
 	for (const struct ck_root *r = s->root; top && r; r = r->next) {
 		struct below b = { .root = r,
 				   .top = top,
-				   .ck = ck_of(mounted),
-				   .ctimes = ctimes };
+				   .ck = ck_of(mounted) };
 
 		list_below(&b, "");
 		for (size_t i = 0; i < b.folders.nr; i++) {
@@ -186,7 +184,10 @@ static uint64_t below_of(const struct fs_mounted_table *s,
 		}
 		free(b.folders.v);
 		sum += b.sum;
+		ctimes += b.ctimes;
 	}
+	if (with_ctimes)
+		*with_ctimes = sum + ctimes;
 	return sum;
 }
 
@@ -203,7 +204,7 @@ static bool same_below(struct fs_mounted_table *s, struct fs_mounted *mounted)
 	if (due)
 		mounted->looked_s = now;
 	pthread_mutex_unlock(&s->lock);
-	return !due || below_of(s, mounted, false) == was;
+	return !due || below_of(s, mounted, NULL) == was;
 }
 
 /* ---- comparing ---- */
@@ -261,7 +262,7 @@ void fs_mounted_look_first(struct fs_mounted_table *s,
 			   struct fs_mounted *mounted)
 {
 	mounted->print = print_of(s, mounted);
-	mounted->below = below_of(s, mounted, false);
+	mounted->below = below_of(s, mounted, NULL);
 }
 
 bool fs_mounted_same(struct fs_mounted_table *s, struct fs_mounted *mounted,
@@ -288,8 +289,7 @@ void fs_mounted_look_anew(struct fs_mounted_table *s,
 			  struct fs_mounted *mounted)
 {
 	struct fs_print print = print_of(s, mounted);
-	uint64_t below = below_of(s, mounted, false);
-	uint64_t files = below_of(s, mounted, true);
+	uint64_t files, below = below_of(s, mounted, &files);
 	struct ck_run_dir_entry now = { 0 };
 
 	if (ck_run_dir_look(&now, s->root, mounted->name)) {
@@ -444,6 +444,7 @@ void fs_mounted_learn_identity(struct fs_mounted_table *s,
 static bool is_as_before(struct fs_mounted_table *s, struct fs_mounted *mounted)
 {
 	const struct fs_identity now = identity_of(mounted->img);
+	uint64_t files = now.files;
 	struct fs_identity was;
 	bool rewritten;
 
@@ -451,8 +452,9 @@ static bool is_as_before(struct fs_mounted_table *s, struct fs_mounted *mounted)
 	was = mounted->is;
 	rewritten = mounted->rewritten;
 	pthread_mutex_unlock(&s->lock);
-	if (was.tensors != now.tensors ||
-	    was.files != (rewritten ? below_of(s, mounted, true) : now.files))
+	if (rewritten)
+		below_of(s, mounted, &files);
+	if (was.tensors != now.tensors || was.files != files)
 		return false;
 	learn_identity(s, mounted, &now);
 	return true;
