@@ -24,5 +24,7 @@ done
 for t in $(find tests/cmd tests/mount -name '*.sh' ! -path '*/lib/*' | sort); do
 	grep -q 'common\.sh"' "$t" ||
 		no "$t: does not source tests/common.sh"
+	# whoever reads there may have it open still when the test unmounts
+	grep -Hn '<(.*MNT' "$t" && no "$t: <(...) reads a mount, and nobody waits for its end"
 done
 exit $status
