@@ -104,6 +104,14 @@ bool ck_fds_has(int dir, const char *name)
 	return !fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW);
 }
 
+int ck_fds_rename(int dir, const char *name, int new_dir, const char *new_name,
+		  unsigned flags)
+{
+	return syscall(SYS_renameat2, dir, name, new_dir, new_name, flags) ?
+		       -errno :
+		       0;
+}
+
 /* What goes beside the bytes of a message. */
 union rights {
 	struct cmsghdr head;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fds.h - which descriptors a new process has, and passing them on */
+/* fds.h - which descriptors a new process has, passing them on, names in folders */
 #ifndef CK_FDS_H
 #define CK_FDS_H
 
@@ -32,6 +32,9 @@ int ck_fds_nameless(int dir);
 int ck_fds_sync_dir(int dir);
 /* Whether the folder @dir has @name, a link that leads nowhere included. */
 bool ck_fds_has(int dir, const char *name);
+/* renameat2(), which not every C library has: 0 or -errno. */
+int ck_fds_rename(int dir, const char *name, int new_dir, const char *new_name,
+		  unsigned flags);
 
 /*
  * One message over a socket: @len bytes, at least one, and @nr descriptors with

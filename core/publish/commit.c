@@ -299,10 +299,8 @@ static int check_unchanged(const struct job *j, struct ck_err *err)
 
 static int rename_flags(const struct job *j, unsigned flags)
 {
-	return syscall(SYS_renameat2, j->s->fd, CK_DRAFT_FILES, j->s->src_fd,
-		       j->as, flags) ?
-		       -errno :
-		       0;
+	return ck_fds_rename(j->s->fd, CK_DRAFT_FILES, j->s->src_fd, j->as,
+			     flags);
 }
 
 /*

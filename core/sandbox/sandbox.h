@@ -26,7 +26,7 @@ enum ck_sandbox_role {
 	CK_SANDBOX_WORKER, /* serves: threads, io_uring, fuse device, spool */
 	/*
 	 * Becomes other users, and looks at paths as they may; reads /proc and
-	 * nothing else, and makes links.  No root is given.
+	 * nothing else, and changes names.  No root is given.
 	 */
 	CK_SANDBOX_ASKER,
 };
@@ -37,7 +37,7 @@ struct ck_sandbox_in {
 	const char *spool_dir; /* worker, finder: makes unlinked files here */
 	const char *config_dir; /* worker: may read this one too; NULL */
 	bool writes; /* worker: may change all that is below @root */
-	/* worker: and all below this one; asker: makes links there; NULL */
+	/* worker: and all below this one; asker: changes names there; NULL */
 	const char *write_dir;
 	int cache_fd; /* with @caches: makes unlinked files here too; -1 */
 	bool caches; /* worker: keeps copies of files, and sends them */

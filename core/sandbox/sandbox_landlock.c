@@ -39,6 +39,9 @@ enum {
 };
 #define FILE_RIGHTS \
 	(FS_EXECUTE | FS_WRITE_FILE | FS_READ_FILE | FS_TRUNCATE | FS_IOCTL_DEV)
+#define CHANGE_NAMES                                                  \
+	(FS_REMOVE_DIR | FS_REMOVE_FILE | FS_MAKE_DIR | FS_MAKE_REG | \
+	 FS_MAKE_SYM | FS_REFER)
 #define READ_RIGHTS (FS_READ_FILE | FS_READ_DIR)
 #define WRITE_RIGHTS                                                    \
 	(FS_WRITE_FILE | FS_TRUNCATE | FS_REMOVE_DIR | FS_REMOVE_FILE | \
@@ -202,7 +205,7 @@ int ck_sandbox_landlock(const struct ck_sandbox_in *in, struct ck_err *err)
 	if (!ret && in->role == CK_SANDBOX_ASKER)
 		ret = allow_path(&r, "/proc", FS_READ_FILE, err);
 	if (!ret && in->role == CK_SANDBOX_ASKER && in->write_dir)
-		ret = allow_path(&r, in->write_dir, FS_MAKE_SYM, err);
+		ret = allow_path(&r, in->write_dir, CHANGE_NAMES, err);
 	if (ret)
 		return ret;
 	if (syscall(SYS_landlock_restrict_self, fd, 0))

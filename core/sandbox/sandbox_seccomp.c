@@ -210,6 +210,8 @@ static const int asks[] = {
 	S(setgroups), S(setgroups32), S(getxattr),
 };
 
+static const int changes_names[] = { S(symlinkat), S(unlinkat), S(renameat2) };
+
 /*
  * What is kept has to be on storage before it is trusted, and is sent to who
  * started the worker.
@@ -310,7 +312,7 @@ static int fill(scmp_filter_ctx f, const struct ck_sandbox_in *in)
 	if (!ret && in->role == CK_SANDBOX_ASKER)
 		ret = allow_all(f, asks, CK_ARRAY_LEN(asks));
 	if (!ret && in->role == CK_SANDBOX_ASKER && in->write_dir)
-		ret = seccomp_rule_add(f, SCMP_ACT_ALLOW, S(symlinkat), 0);
+		ret = allow_all(f, changes_names, CK_ARRAY_LEN(changes_names));
 	if (!ret && in->role == CK_SANDBOX_FINDER)
 		ret = allow_finder(f);
 	if (ret || in->role != CK_SANDBOX_WORKER)

@@ -16,6 +16,7 @@
 #include "fs/kernel/reply.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -82,15 +83,33 @@ void fs_question_anew(struct fs_question *q)
 	add(q, FS_ASK_ANEW, "", 0, 0, 0);
 }
 
-void fs_question_link(struct fs_question *q, const char *name, const char *to)
+static void add_pair(struct fs_question *q, unsigned kind, const char *name,
+		     const char *other, int mask)
 {
 	ck_auto_str struct ck_str text = { 0 };
 
-	ck_str_fmt(&text, "%s/%s", name, to);
+	ck_str_fmt(&text, "%s/%s", name, other);
 	q->changes = true;
 	q->text.failed |= text.failed;
 	if (!text.failed)
-		add(q, FS_ASK_LINK, text.v, 0, 0, 0);
+		add(q, kind, text.v, mask, 0, 0);
+}
+
+void fs_question_link(struct fs_question *q, const char *name, const char *to)
+{
+	add_pair(q, FS_ASK_LINK, name, to, 0);
+}
+
+void fs_question_remove(struct fs_question *q, const char *name, bool is_dir)
+{
+	q->changes = true;
+	add(q, FS_ASK_REMOVE, name, is_dir ? AT_REMOVEDIR : 0, 0, 0);
+}
+
+void fs_question_rename(struct fs_question *q, const char *name,
+			const char *new_name, unsigned flags)
+{
+	add_pair(q, FS_ASK_RENAME, name, new_name, (int)flags);
 }
 
 static bool put_more(struct fs_asker *a, const struct fs_ask_order *order)

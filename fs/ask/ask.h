@@ -7,9 +7,11 @@
  * supplementary groups, goes to each file by its path from /, and has the
  * kernel say whether he may: search bits of folders, access lists and whatever
  * else the file system knows are looked at by who knows them.  It has the
- * rights to change its ids and no others, and opens nothing but /proc/PID.  A
- * link in a checkpoint that is being written it makes itself, for who has made
- * one cannot give it away by a descriptor.
+ * rights to change its ids and no others, and opens nothing but /proc/PID.  Names
+ * in a checkpoint that is being written it changes itself where they would be
+ * somebody else's by the time that the worker came to it: who has made a link
+ * cannot give it away by a descriptor, and in a sticky folder whose a name is
+ * decides who may remove it.
  *
  * The groups are those of /proc/PID/status.  Where they cannot be known, the
  * answer is no: the caller is in a pid namespace that is not below ours, it has
@@ -53,10 +55,14 @@ void fs_question_file(struct fs_question *q, const char *name, int mask,
 /* Forgets the directories. */
 void fs_question_anew(struct fs_question *q);
 /*
- * The caller is to make link @name to @to in the last of the directories: the
- * answer is that of symlink(2).
+ * The caller is to do this in the last of the directories: the answer is that of
+ * symlink(2), unlink(2) or rmdir(2), renameat2(2).
  */
 void fs_question_link(struct fs_question *q, const char *name, const char *to);
+void fs_question_remove(struct fs_question *q, const char *name, bool is_dir);
+/* @name is in the directory before the last. */
+void fs_question_rename(struct fs_question *q, const char *name,
+			const char *new_name, unsigned flags);
 
 /* Who asks, as FUSE says. */
 struct fs_caller {
@@ -81,7 +87,7 @@ int fs_asker_new(struct fs_asker **out, int fd, double keep,
 		 struct ck_err *err);
 void fs_asker_free(struct fs_asker *a);
 /*
- * 0, -EACCES, -EROFS, or what symlink(2) says; -ESTALE: there is another file
+ * 0, -EACCES, -EROFS, or what the call says; -ESTALE: there is another file
  * than the one that was meant; -EINTR: he waits no more; -EIO with a line in the
  * log: no asker said anything within FS_ASK_SECONDS, and some more for a long
  * question.  One that does not answer, or is gone, is replaced.  A question that
@@ -99,15 +105,15 @@ int fs_asker_ask(struct fs_asker *a, const struct fs_caller *who,
 struct fs_askers {
 	int fd; /* -1: none; to be polled for reading */
 	bool sandbox;
-	char *links; /* folder below which they may make links; NULL: nowhere */
+	char *names; /* folder below which they may change names; NULL: nowhere */
 	pid_t pids[FS_ASKERS_MAX];
 	unsigned nr;
 };
 /*
- * *worker is the worker's end, and the caller's to close.  @links: a folder below
- * which links may be made; NULL.
+ * *worker is the worker's end, and the caller's to close.  @names: a folder below
+ * which names may be changed; NULL.
  */
-int fs_askers_open(struct fs_askers *s, int *worker, const char *links,
+int fs_askers_open(struct fs_askers *s, int *worker, const char *names,
 		   bool sandbox, struct ck_err *err);
 /* Does what the worker wants, which never takes long; false: it is gone. */
 bool fs_askers_serve(struct fs_askers *s);

@@ -35,8 +35,18 @@ struct fs_ask_started {
 	int32_t pid; /* or -errno, and no descriptor comes */
 };
 
-/* The name of a link is "NAME/TEXT". */
-enum { FS_ASK_DIR, FS_ASK_FILE, FS_ASK_ANEW, FS_ASK_LINK };
+/*
+ * The name of a link is "NAME/TEXT", that of a rename "NAME/NEW".  @mask of a rename
+ * is its flags, of what is removed AT_REMOVEDIR or 0.
+ */
+enum {
+	FS_ASK_DIR,
+	FS_ASK_FILE,
+	FS_ASK_ANEW,
+	FS_ASK_LINK,
+	FS_ASK_REMOVE,
+	FS_ASK_RENAME,
+};
 struct fs_ask_item {
 	uint64_t dev, ino; /* ino 0: any */
 	uint32_t name_len; /* the NUL not counted */

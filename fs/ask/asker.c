@@ -7,6 +7,7 @@
  * has of root's rights opens no file.
  */
 #include "fs/ask/ask_priv.h"
+#include "fs/ask/ids.h"
 
 #include "core/base/auto.h"
 #include "core/base/clock.h"
@@ -37,27 +38,12 @@
 #define MAX_KEPT 16
 #define KEEP_LEN 2048 /* bytes of items; of fewer files each is asked for */
 #define KEEP_MAX (1 << 20)
-#define MAX_GROUPS 65536 /* the kernel's */
-#define STATUS_ROOM (MAX_GROUPS * 11 + 8192)
 #define MAP_ROOM 4096
 #define ACL "system.posix_acl_access"
 
-/* Who a process is, by /proc/PID/status. */
-struct ids {
-	uid_t uid; /* those by which files are judged */
-	gid_t gid;
-	unsigned nr;
-	gid_t *groups; /* MAX_GROUPS */
-	uint64_t caps;
-	/* Those that access(2) takes instead of them, and what caps then are. */
-	uid_t real_uid;
-	gid_t real_gid;
-	uint64_t permitted;
-};
-
 /* An answer that may be given again. */
 struct kept {
-	struct ids who; /* its groups are its own */
+	struct fs_ids who; /* its groups are its own */
 	char *items; /* NULL: none */
 	uint32_t len;
 	int32_t answer;
@@ -68,84 +54,21 @@ struct asker {
 	struct kept kept[MAX_KEPT];
 	unsigned next_kept; /* to be used again */
 	int fd, proc;
-	struct ids own, who;
-	struct ids now; /* whose groups it has */
+	struct fs_ids own, who;
+	struct fs_ids now; /* whose groups it has */
 	bool becomes; /* it may take on others' ids */
-	char *status; /* STATUS_ROOM */
+	char *status; /* FS_IDS_ROOM */
 	char uid_map[MAP_ROOM], gid_map[MAP_ROOM]; /* of our user namespace */
 };
 
 /* ---- who it is ---- */
-
-static ssize_t read_proc(const struct asker *a, pid_t pid, const char *file,
-			 char *buf, size_t room)
-{
-	char path[48];
-	ck_auto_fd int fd = -1;
-	size_t len = 0;
-	ssize_t n = 0;
-
-	snprintf(path, sizeof(path), "%d/%s", (int)pid, file);
-	fd = openat(a->proc, path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	while (len < room - 1 && (n = read(fd, buf + len, room - 1 - len)) > 0)
-		len += (size_t)n;
-	buf[len] = '\0';
-	return n || !len ? -EACCES : (ssize_t)len; /* cut off, or unreadable */
-}
-
-/* The text behind "\n@key:"; a process cannot put one into its name. */
-static const char *field(const char *text, const char *key)
-{
-	const char *at = strstr(text, key);
-
-	return at ? at + strlen(key) : NULL;
-}
-
-static bool parse_groups(const char *at, struct ids *out)
-{
-	char *end;
-
-	for (out->nr = 0;; at = end) {
-		unsigned long id = strtoul(at, &end, 10);
-
-		if (end == at || memchr(at, '\n', (size_t)(end - at)))
-			return true;
-		if (out->nr == MAX_GROUPS)
-			return false;
-		out->groups[out->nr++] = (gid_t)id;
-	}
-}
-
-static bool parse_ids(const char *text, struct ids *out)
-{
-	const char *uid = field(text, "\nUid:"), *gid = field(text, "\nGid:");
-	const char *groups = field(text, "\nGroups:");
-	const char *caps = field(text, "\nCapEff:");
-	const char *most = field(text, "\nCapPrm:");
-
-	if (!uid || !gid || !groups || !caps || !most ||
-	    sscanf(uid, "%u %*u %*u %u", &out->real_uid, &out->uid) != 2 ||
-	    sscanf(gid, "%u %*u %*u %u", &out->real_gid, &out->gid) != 2)
-		return false;
-	out->caps = strtoull(caps, NULL, 16);
-	out->permitted = strtoull(most, NULL, 16);
-	return parse_groups(groups, out);
-}
-
-static bool know(struct asker *a, pid_t pid, struct ids *out)
-{
-	return read_proc(a, pid, "status", a->status, STATUS_ROOM) > 0 &&
-	       parse_ids(a->status, out);
-}
 
 /*
  * Whether a request by @head is the process's.  access(2) asks by its real ids,
  * with the rights of root if these are root's, else with none; a process may take
  * them on at any time.
  */
-static bool is_his(struct ids *who, const struct fs_ask_head *head)
+static bool is_his(struct fs_ids *who, const struct fs_ask_head *head)
 {
 	if (who->uid == head->uid && who->gid == head->gid)
 		return true;
@@ -162,9 +85,9 @@ static bool same_namespace(const struct asker *a, pid_t pid)
 {
 	char map[MAP_ROOM];
 
-	return read_proc(a, pid, "uid_map", map, sizeof(map)) > 0 &&
+	return fs_ids_read(a->proc, pid, "uid_map", map, sizeof(map)) > 0 &&
 	       !strcmp(map, a->uid_map) &&
-	       read_proc(a, pid, "gid_map", map, sizeof(map)) > 0 &&
+	       fs_ids_read(a->proc, pid, "gid_map", map, sizeof(map)) > 0 &&
 	       !strcmp(map, a->gid_map);
 }
 
@@ -179,22 +102,10 @@ static int passing(const struct asker *a, pid_t pid)
 	return all ? R_OK | W_OK | X_OK : R_OK | X_OK;
 }
 
-static bool same_groups(const struct ids *a, const struct ids *b)
-{
-	return a->nr == b->nr &&
-	       !memcmp(a->groups, b->groups, a->nr * sizeof(gid_t));
-}
-
-static void take_groups(struct ids *to, const struct ids *from)
-{
-	to->nr = from->nr;
-	memcpy(to->groups, from->groups, from->nr * sizeof(gid_t));
-}
-
 static bool is_self(const struct asker *a)
 {
 	return a->who.uid == a->own.uid && a->who.gid == a->own.gid &&
-	       same_groups(&a->who, &a->own);
+	       fs_ids_same_groups(&a->who, &a->own);
 }
 
 static bool become(struct asker *a)
@@ -204,11 +115,11 @@ static bool become(struct asker *a)
 	if ((uid_t)setfsuid(a->who.uid) != a->who.uid ||
 	    (gid_t)setfsgid(a->who.gid) != a->who.gid)
 		return false;
-	if (same_groups(&a->who, &a->now))
+	if (fs_ids_same_groups(&a->who, &a->now))
 		return true;
 	if (syscall(SYS_setgroups, (size_t)a->who.nr, a->who.groups))
 		return false;
-	take_groups(&a->now, &a->who);
+	fs_ids_take_groups(&a->now, &a->who);
 	return true;
 }
 
@@ -331,19 +242,45 @@ static int check_file(const struct question *q, const struct fs_ask_item *file)
 	return found;
 }
 
-/* By who asks: so it is his. */
-static int make_link(const struct question *q, const struct fs_ask_item *item)
+/* @back directories before the last; else why not. */
+static int dir_at(const struct question *q, unsigned back)
 {
-	int dir = q->nr ? q->dirs[q->nr - 1] : -ENOENT;
-	ck_auto_free char *name = strdup(name_of(item));
-	char *to = name ? strchr(name, '/') : NULL;
+	int dir = q->nr > back ? q->dirs[q->nr - 1 - back] : -EACCES;
 
-	if (dir == -ESTALE)
-		return dir;
-	if (!to || q->everybody || dir < 0)
+	if (q->everybody || dir == -ENOENT)
 		return -EACCES;
-	*to++ = '\0';
-	return symlinkat(to, dir, name) ? -errno : 0;
+	return dir;
+}
+
+/* @from, which may be the same: the directory before. */
+static int change(const struct fs_ask_item *item, int from, int dir)
+{
+	ck_auto_free char *name = strdup(name_of(item));
+	char *other = name ? strchr(name, '/') : NULL;
+
+	if (!name || (!other && item->kind != FS_ASK_REMOVE))
+		return -EACCES;
+	if (other)
+		*other++ = '\0';
+	switch (item->kind) {
+	case FS_ASK_LINK:
+		return symlinkat(other, dir, name) ? -errno : 0;
+	case FS_ASK_REMOVE:
+		return unlinkat(dir, name, item->mask) ? -errno : 0;
+	default:
+		return ck_fds_rename(from, name, dir, other, item->mask);
+	}
+}
+
+/* By who asks: what is made is his, and what goes he may remove. */
+static int change_name(const struct question *q, const struct fs_ask_item *item)
+{
+	int dir = dir_at(q, 0);
+	int from = item->kind == FS_ASK_RENAME ? dir_at(q, 1) : dir;
+
+	if (dir < 0 || from < 0)
+		return dir < 0 ? dir : from;
+	return change(item, from, dir);
 }
 
 static int take_item(struct question *q, const struct fs_ask_item *item)
@@ -357,7 +294,9 @@ static int take_item(struct question *q, const struct fs_ask_item *item)
 			q->dirs[q->nr++] = go_to(q, item);
 		return 0;
 	case FS_ASK_LINK:
-		return make_link(q, item);
+	case FS_ASK_REMOVE:
+	case FS_ASK_RENAME:
+		return change_name(q, item);
 	default:
 		return check_file(q, item);
 	}
@@ -381,9 +320,9 @@ static int take_items(struct question *q, const char *buf, size_t len)
 
 /* ---- what was asked before ---- */
 
-static bool same_ids(const struct ids *a, const struct ids *b)
+static bool same_ids(const struct fs_ids *a, const struct fs_ids *b)
 {
-	return a->uid == b->uid && a->gid == b->gid && same_groups(a, b);
+	return a->uid == b->uid && a->gid == b->gid && fs_ids_same_groups(a, b);
 }
 
 static const struct kept *find_kept(const struct asker *a, const char *items,
@@ -416,7 +355,7 @@ static void keep(struct asker *a, const char *items, uint32_t len,
 	k->who.groups = malloc((a->who.nr + (size_t)1) * sizeof(gid_t));
 	if (k->items && k->who.groups) {
 		memcpy(k->items, items, len);
-		take_groups(&k->who, &a->who);
+		fs_ids_take_groups(&k->who, &a->who);
 		return;
 	}
 	free(k->items);
@@ -441,7 +380,8 @@ static int answer(struct asker *a, const struct fs_ask_head *head,
 
 	/* some show /proc/PID to its own user only */
 	setfsuid(head->uid);
-	if (!know(a, head->pid, &a->who) || !is_his(&a->who, head))
+	if (!fs_ids_know(a->proc, head->pid, a->status, &a->who) ||
+	    !is_his(&a->who, head))
 		return -EACCES;
 	q.passes = passing(a, head->pid);
 	q.everybody = !a->becomes && !is_self(a);
@@ -528,21 +468,23 @@ static bool can_become(void)
 static int prepare(struct asker *a, struct ck_err *err)
 {
 	a->proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	a->status = malloc(STATUS_ROOM);
-	a->own.groups = malloc(MAX_GROUPS * sizeof(gid_t));
-	a->who.groups = malloc(MAX_GROUPS * sizeof(gid_t));
-	a->now.groups = malloc(MAX_GROUPS * sizeof(gid_t));
+	a->status = malloc(FS_IDS_ROOM);
+	a->own.groups = malloc(FS_IDS_GROUPS * sizeof(gid_t));
+	a->who.groups = malloc(FS_IDS_GROUPS * sizeof(gid_t));
+	a->now.groups = malloc(FS_IDS_GROUPS * sizeof(gid_t));
 	if (!a->status || !a->own.groups || !a->who.groups || !a->now.groups)
 		return ck_no_memory(err);
 	a->becomes = can_become();
-	if (a->proc < 0 || !know(a, getpid(), &a->own) ||
+	if (a->proc < 0 ||
+	    !fs_ids_know(a->proc, getpid(), a->status, &a->own) ||
 	    a->own.uid != geteuid() ||
-	    read_proc(a, getpid(), "uid_map", a->uid_map, MAP_ROOM) < 0 ||
-	    read_proc(a, getpid(), "gid_map", a->gid_map, MAP_ROOM) < 0)
+	    fs_ids_read(a->proc, getpid(), "uid_map", a->uid_map, MAP_ROOM) <
+		    0 ||
+	    fs_ids_read(a->proc, getpid(), "gid_map", a->gid_map, MAP_ROOM) < 0)
 		return ck_fail(err, EPERM,
 			       "allow-other: /proc does not show this process, "
 			       "and so not who asks");
-	take_groups(&a->now, &a->own);
+	fs_ids_take_groups(&a->now, &a->own);
 	if (syscall(SYS_faccessat2, a->proc, "", X_OK,
 		    AT_EMPTY_PATH | AT_EACCESS))
 		return ck_fail(err, EPERM,
@@ -555,7 +497,7 @@ static int prepare(struct asker *a, struct ck_err *err)
 static void run(struct asker *a, const struct fs_askers *s)
 {
 	const struct ck_sandbox_in in = { .role = CK_SANDBOX_ASKER,
-					  .write_dir = s->links };
+					  .write_dir = s->names };
 	struct ck_err err = { 0 };
 	int keep[] = { 2, a->fd, a->proc };
 	sigset_t none;

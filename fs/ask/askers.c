@@ -18,14 +18,14 @@
 
 #define END_MS 1000 /* who is stuck in the kernel is left to itself then */
 
-int fs_askers_open(struct fs_askers *s, int *worker, const char *links,
+int fs_askers_open(struct fs_askers *s, int *worker, const char *names,
 		   bool sandbox, struct ck_err *err)
 {
 	int ends[2];
 
 	*s = (struct fs_askers){ .fd = -1, .sandbox = sandbox };
-	s->links = links ? strdup(links) : NULL;
-	if (links && !s->links)
+	s->names = names ? strdup(names) : NULL;
+	if (names && !s->names)
 		return ck_no_memory(err);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends))
 		return ck_fail(err, errno, "allow-other: socketpair: %s",
@@ -108,6 +108,6 @@ void fs_askers_end(struct fs_askers *s)
 	if (s->fd >= 0)
 		close(s->fd);
 	s->fd = -1;
-	free(s->links);
-	s->links = NULL;
+	free(s->names);
+	s->names = NULL;
 }

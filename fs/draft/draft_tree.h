@@ -26,10 +26,16 @@
 struct fs_draft_tree;
 struct fs_draft_tree_file; /* one that is open */
 
-/* Who asks: what is made is his. */
+/*
+ * Who asks: what is made is his.  @ask: has him change names himself, as the
+ * question says, for whose a name is may have changed since the kernel looked;
+ * NULL: it is done with the rights of the mount's user.
+ */
 struct fs_draft_tree_who {
 	uid_t uid;
 	gid_t gid;
+	int (*ask)(void *ctx, struct fs_question *q);
+	void *ctx;
 };
 
 /* An inode for the kernel, which owns one reference more then. */
@@ -84,10 +90,9 @@ uint64_t fs_draft_tree_seq(const struct fs_draft_tree *s);
 int fs_draft_tree_ask(struct fs_draft_tree *s, uint64_t ino, int mask,
 		      struct fs_question *q);
 
-/* The same to make link @name to @to in folder @dir. */
-int fs_draft_tree_ask_link(struct fs_draft_tree *s, uint64_t dir,
-			   const char *name, const char *to,
-			   struct fs_question *q);
+/* Adds folder @dir, for what is to be done in it. */
+int fs_draft_tree_ask_dir(struct fs_draft_tree *s, uint64_t dir,
+			  struct fs_question *q);
 
 int fs_draft_tree_lookup(struct fs_draft_tree *s, uint64_t dir,
 			 const char *name, struct fs_draft_tree_node *out);
@@ -115,20 +120,20 @@ int fs_draft_tree_create(struct fs_draft_tree *s, uint64_t dir,
 int fs_draft_tree_mkdir(struct fs_draft_tree *s, uint64_t dir, const char *name,
 			mode_t mode, const struct fs_draft_tree_who *who,
 			struct fs_draft_tree_node *out);
-/*
- * @ask: has who asks make it himself, for it to be his, as the question says; or
- * NULL, and it is the mount's user's.
- */
+/* The mount's user's, where nobody is asked. */
 int fs_draft_tree_symlink(struct fs_draft_tree *s, uint64_t dir,
 			  const char *name, const char *to,
-			  int (*ask)(void *ctx, struct fs_question *q),
-			  void *ctx, struct fs_draft_tree_node *out);
+			  const struct fs_draft_tree_who *who,
+			  struct fs_draft_tree_node *out);
+/* @who: NULL as without an @ask. */
 int fs_draft_tree_unlink(struct fs_draft_tree *s, uint64_t dir,
-			 const char *name, bool is_dir);
+			 const char *name, bool is_dir,
+			 const struct fs_draft_tree_who *who);
 /* @flags: of renameat2(). */
 int fs_draft_tree_rename(struct fs_draft_tree *s, uint64_t dir,
 			 const char *name, uint64_t new_dir,
-			 const char *new_name, unsigned flags);
+			 const char *new_name, unsigned flags,
+			 const struct fs_draft_tree_who *who);
 
 /*
  * A rename of a file within @dir that replaces another, of which the other can
@@ -137,6 +142,7 @@ int fs_draft_tree_rename(struct fs_draft_tree *s, uint64_t dir,
  */
 bool fs_draft_tree_replace(struct fs_draft_tree *s, uint64_t dir,
 			   const char *name, const char *new_name,
+			   const struct fs_draft_tree_who *who,
 			   struct stat *old);
 /* It is gone; or @back, and the rename undone. */
 void fs_draft_tree_replaced(struct fs_draft_tree *s, uint64_t dir,

@@ -69,9 +69,8 @@ int fs_draft_tree_ask(struct fs_draft_tree *s, uint64_t ino, int mask,
 	return 0;
 }
 
-int fs_draft_tree_ask_link(struct fs_draft_tree *s, uint64_t dir,
-			   const char *name, const char *to,
-			   struct fs_question *q)
+int fs_draft_tree_ask_dir(struct fs_draft_tree *s, uint64_t dir,
+			  struct fs_question *q)
 {
 	struct place p;
 	size_t at, room;
@@ -85,6 +84,5 @@ int fs_draft_tree_ask_link(struct fs_draft_tree *s, uint64_t dir,
 	    (size_t)snprintf(p.dir + at, room, "/%s", p.path) >= room)
 		return -ENAMETOOLONG;
 	fs_question_dir(q, p.dir, *p.path ? &p.st : &p.dir_st);
-	fs_question_link(q, name, to);
 	return 0;
 }

@@ -8,6 +8,7 @@
 #include "fs/draft/draft_tree_priv.h"
 
 #include "core/base/auto.h"
+#include "core/base/fds.h"
 #include "core/base/vec.h"
 #include "core/root/openat_beneath.h"
 #include "core/draft/dir_tree.h"
@@ -311,23 +312,58 @@ int fs_draft_tree_mkdir(struct fs_draft_tree *s, uint64_t dir, const char *name,
 	return ret;
 }
 
-/* By who asks: by its name the worker may change no owner (set_link()). */
-static int have_made(struct fs_draft_tree *s, uint64_t dir, const char *name,
-		     const char *to,
-		     int (*ask)(void *ctx, struct fs_question *q), void *ctx)
+/* Whether @who is to change names himself, and not the worker. */
+static bool himself(const struct fs_draft_tree_who *who)
 {
-	struct fs_question q = { 0 };
-	int ret = fs_draft_tree_ask_link(s, dir, name, to, &q);
+	return who && who->ask;
+}
 
+/* Ends @q; @ret: what went wrong before it was put. */
+static int put(const struct fs_draft_tree_who *who, struct fs_question *q,
+	       int ret)
+{
 	if (!ret)
-		ret = ask(ctx, &q);
-	ck_str_free(&q.text);
+		ret = who->ask(who->ctx, q);
+	ck_str_free(&q->text);
 	return ret;
 }
 
+/* By its name the worker may change no owner (set_link()). */
+static int have_linked(struct fs_draft_tree *s, uint64_t dir, const char *name,
+		       const char *to, const struct fs_draft_tree_who *who)
+{
+	struct fs_question q = { 0 };
+	int ret = fs_draft_tree_ask_dir(s, dir, &q);
+
+	fs_question_link(&q, name, to);
+	return put(who, &q, ret);
+}
+
+static int have_removed(struct fs_draft_tree *s, uint64_t dir, const char *name,
+			bool is_dir, const struct fs_draft_tree_who *who)
+{
+	struct fs_question q = { 0 };
+	int ret = fs_draft_tree_ask_dir(s, dir, &q);
+
+	fs_question_remove(&q, name, is_dir);
+	return put(who, &q, ret);
+}
+
+static int have_renamed(struct fs_draft_tree *s, uint64_t dir, const char *name,
+			uint64_t new_dir, const char *new_name, unsigned flags,
+			const struct fs_draft_tree_who *who)
+{
+	struct fs_question q = { 0 };
+	int ret = fs_draft_tree_ask_dir(s, dir, &q);
+
+	if (!ret)
+		ret = fs_draft_tree_ask_dir(s, new_dir, &q);
+	fs_question_rename(&q, name, new_name, flags);
+	return put(who, &q, ret);
+}
+
 static int make_link(struct fs_draft_tree *s, uint64_t dir, const char *name,
-		     const char *to,
-		     int (*ask)(void *ctx, struct fs_question *q), void *ctx,
+		     const char *to, const struct fs_draft_tree_who *who,
 		     struct fs_draft_tree_node *out)
 {
 	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
@@ -338,8 +374,8 @@ static int make_link(struct fs_draft_tree *s, uint64_t dir, const char *name,
 		return ret;
 	if (depth < 0 || !ck_dir_tree_link_ok((unsigned)depth, to))
 		return -EPERM;
-	if (ask)
-		ret = have_made(s, dir, name, to, ask, ctx);
+	if (himself(who))
+		ret = have_linked(s, dir, name, to, who);
 	else
 		ret = symlinkat(to, at.dir, name) ? -errno : 0;
 	return ret ? ret : take(s, &at, dir, name, out);
@@ -347,20 +383,21 @@ static int make_link(struct fs_draft_tree *s, uint64_t dir, const char *name,
 
 int fs_draft_tree_symlink(struct fs_draft_tree *s, uint64_t dir,
 			  const char *name, const char *to,
-			  int (*ask)(void *ctx, struct fs_question *q),
-			  void *ctx, struct fs_draft_tree_node *out)
+			  const struct fs_draft_tree_who *who,
+			  struct fs_draft_tree_node *out)
 {
 	int ret = fs_draft_tree_begin(s);
 
 	if (ret)
 		return ret;
-	ret = make_link(s, dir, name, to, ask, ctx, out);
+	ret = make_link(s, dir, name, to, who, out);
 	fs_draft_tree_end(s);
 	return ret;
 }
 
 int fs_draft_tree_unlink(struct fs_draft_tree *s, uint64_t dir,
-			 const char *name, bool is_dir)
+			 const char *name, bool is_dir,
+			 const struct fs_draft_tree_who *who)
 {
 	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
 	int ret = fs_draft_tree_begin(s);
@@ -368,7 +405,9 @@ int fs_draft_tree_unlink(struct fs_draft_tree *s, uint64_t dir,
 	if (ret)
 		return ret;
 	ret = fs_draft_tree_dir(s, dir, &at);
-	if (!ret && unlinkat(at.dir, name, is_dir ? AT_REMOVEDIR : 0))
+	if (!ret && himself(who))
+		ret = have_removed(s, dir, name, is_dir, who);
+	else if (!ret && unlinkat(at.dir, name, is_dir ? AT_REMOVEDIR : 0))
 		ret = -errno;
 	if (!ret || ret == -ENOENT)
 		fs_draft_tree_drop(s, dir, name);
@@ -392,25 +431,10 @@ static int check_link(struct fs_draft_tree *s,
 									-EPERM;
 }
 
-static int rename_in(struct fs_draft_tree *s,
-		     const struct fs_draft_tree_place *from, const char *name,
-		     const struct fs_draft_tree_place *to, const char *new_name,
-		     unsigned flags)
-{
-	(void)s;
-	/* file systems without flags still know the plain call */
-	if (!flags)
-		return renameat(from->dir, name, to->dir, new_name) ? -errno :
-								      0;
-	return syscall(SYS_renameat2, from->dir, name, to->dir, new_name,
-		       flags) ?
-		       -errno :
-		       0;
-}
-
 int fs_draft_tree_rename(struct fs_draft_tree *s, uint64_t dir,
 			 const char *name, uint64_t new_dir,
-			 const char *new_name, unsigned flags)
+			 const char *new_name, unsigned flags,
+			 const struct fs_draft_tree_who *who)
 {
 	fs_auto_place struct fs_draft_tree_place from = { .dir = -1 };
 	fs_auto_place struct fs_draft_tree_place to = { .dir = -1 };
@@ -425,8 +449,10 @@ int fs_draft_tree_rename(struct fs_draft_tree *s, uint64_t dir,
 		ret = check_link(s, &from, name, new_dir);
 	if (!ret && (flags & EXCHANGE))
 		ret = check_link(s, &to, new_name, dir);
-	if (!ret)
-		ret = rename_in(s, &from, name, &to, new_name, flags);
+	if (!ret && himself(who))
+		ret = have_renamed(s, dir, name, new_dir, new_name, flags, who);
+	else if (!ret)
+		ret = ck_fds_rename(from.dir, name, to.dir, new_name, flags);
 	if (!ret)
 		fs_draft_tree_move(s, dir, name, new_dir, new_name,
 				   flags & EXCHANGE);
@@ -442,6 +468,7 @@ static void aside(char to[32], const struct stat *st)
 
 bool fs_draft_tree_replace(struct fs_draft_tree *s, uint64_t dir,
 			   const char *name, const char *new_name,
+			   const struct fs_draft_tree_who *who,
 			   struct stat *old)
 {
 	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
@@ -453,11 +480,12 @@ bool fs_draft_tree_replace(struct fs_draft_tree *s, uint64_t dir,
 	    fstatat(at.dir, new_name, old, AT_SYMLINK_NOFOLLOW) ||
 	    !S_ISREG(st.st_mode) || !S_ISREG(old->st_mode) ||
 	    st.st_ino == old->st_ino ||
-	    fs_draft_tree_rename(s, dir, name, dir, new_name, EXCHANGE))
+	    fs_draft_tree_rename(s, dir, name, dir, new_name, EXCHANGE, who))
 		return false;
 	aside(as, old);
 	if (renameat(at.dir, name, s->draft->fd, as)) {
-		fs_draft_tree_rename(s, dir, name, dir, new_name, EXCHANGE);
+		fs_draft_tree_rename(s, dir, name, dir, new_name, EXCHANGE,
+				     NULL);
 		return false;
 	}
 	fs_draft_tree_drop(s, dir, name);
@@ -474,7 +502,8 @@ void fs_draft_tree_replaced(struct fs_draft_tree *s, uint64_t dir,
 	aside(as, old);
 	if (back && !fs_draft_tree_dir(s, dir, &at) &&
 	    !renameat(s->draft->fd, as, at.dir, name))
-		fs_draft_tree_rename(s, dir, name, dir, new_name, EXCHANGE);
+		fs_draft_tree_rename(s, dir, name, dir, new_name, EXCHANGE,
+				     NULL);
 	else
 		unlinkat(s->draft->fd, as, 0);
 }

@@ -109,11 +109,21 @@ static void reply_entry(fuse_req_t req, const struct fs_draft_ref *r,
 		fs_draft_ref_forget(r->drafts, e.ino, 1);
 }
 
+static int ask_him(void *ctx, struct fs_question *q)
+{
+	return fs_access_ask(ctx, q);
+}
+
+/* Of others' what an ordinary user's mount makes is his, as all else. */
 static struct fs_draft_tree_who who(fuse_req_t req)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+	bool himself = fs_of(req)->asker && !geteuid() && ctx->uid;
 
-	return (struct fs_draft_tree_who){ ctx->uid, ctx->gid };
+	return (struct fs_draft_tree_who){ .uid = ctx->uid,
+					   .gid = ctx->gid,
+					   .ask = himself ? ask_him : NULL,
+					   .ctx = req };
 }
 
 /* The step itself. */
@@ -288,23 +298,16 @@ static void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 		reply_entry(req, &r, node.ino, &node.st);
 }
 
-static int ask_him(void *ctx, struct fs_question *q)
-{
-	return fs_access_ask(ctx, q);
-}
-
 static void op_symlink(fuse_req_t req, const char *to, fuse_ino_t parent,
 		       const char *name)
 {
-	/* of others' what an ordinary user's mount makes is his, as all else */
-	bool by_him = fs_of(req)->asker && !geteuid() && who(req).uid;
+	const struct fs_draft_tree_who by = who(req);
 	struct fs_draft_tree_node node;
 	fs_auto_draft_ref r = { 0 };
 	int ret = find_dir(fs_of(req), parent, &r);
 
 	if (!ret)
-		ret = fs_draft_tree_symlink(r.s->files, r.ino, name, to,
-					    by_him ? ask_him : NULL, req,
+		ret = fs_draft_tree_symlink(r.s->files, r.ino, name, to, &by,
 					    &node);
 	if (ret)
 		fs_reply_errno(req, -ret);
@@ -336,15 +339,17 @@ static void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
 }
 
 /* rm -r removes what is in the step before it; it goes with the step. */
-static int remove_name(struct fs_draft_ref *r, const char *name, bool is_dir)
+static int remove_name(struct fs_draft_ref *r, const char *name, bool is_dir,
+		       const struct fs_draft_tree_who *by)
 {
 	struct fs_shard_list *l;
 	int ret;
 
 	if (fs_draft_ref_is_file(r))
-		return fs_draft_tree_unlink(r->s->files, r->ino, name, is_dir);
+		return fs_draft_tree_unlink(r->s->files, r->ino, name, is_dir,
+					    by);
 	if (fixed_name(r->ino, name) != FS_INO_SHARDS)
-		return fs_slices_remove(r, name, is_dir);
+		return fs_slices_remove(r, name, is_dir, by);
 	if (!is_dir)
 		return -EISDIR;
 	ret = fs_draft_tree_list(r->s->files, FS_INO_SHARDS, &l);
@@ -358,11 +363,12 @@ static int remove_name(struct fs_draft_ref *r, const char *name, bool is_dir)
 static void remove_in(fuse_req_t req, fuse_ino_t parent, const char *name,
 		      bool is_dir)
 {
+	const struct fs_draft_tree_who by = who(req);
 	fs_auto_draft_ref r = { 0 };
 	int ret = fs_draft_ref_find(fs_of(req), parent, &r);
 
 	if (!ret)
-		ret = remove_name(&r, name, is_dir);
+		ret = remove_name(&r, name, is_dir, &by);
 	fs_reply_errno(req, -ret);
 }
 
@@ -391,15 +397,16 @@ static bool is_of_shards(uint64_t ino)
 /* Of the root index, which comes last: a rename that fails was not done. */
 static int rename_index(struct fs *fs, const struct fs_draft_ref *r,
 			const char *name, const char *new_name, unsigned flags,
-			struct ck_err *err)
+			const struct fs_draft_tree_who *by, struct ck_err *err)
 {
 	struct fs_draft_tree *files = r->s->files;
 	struct stat old;
 	bool other = !flags && fs_draft_tree_replace(files, FS_INO_SHARDS, name,
-						     new_name, &old);
+						     new_name, by, &old);
 	int ret = other ? 0 :
 			  fs_draft_tree_rename(files, FS_INO_SHARDS, name,
-					       FS_INO_SHARDS, new_name, flags);
+					       FS_INO_SHARDS, new_name, flags,
+					       by);
 
 	if (ret)
 		return ret;
@@ -409,14 +416,14 @@ static int rename_index(struct fs *fs, const struct fs_draft_ref *r,
 				       &old, ret);
 	else if (ret)
 		fs_draft_tree_rename(files, FS_INO_SHARDS, new_name,
-				     FS_INO_SHARDS, name, flags);
+				     FS_INO_SHARDS, name, flags, NULL);
 	return ret;
 }
 
 /* Within one step's shards/. */
 static int rename_in(struct fs *fs, uint64_t parent, const char *name,
 		     uint64_t new_parent, const char *new_name, unsigned flags,
-		     struct ck_err *err)
+		     const struct fs_draft_tree_who *by, struct ck_err *err)
 {
 	fs_auto_draft_ref r = { 0 };
 	int ret = fs_draft_ref_find(fs, parent, &r);
@@ -431,13 +438,14 @@ static int rename_in(struct fs *fs, uint64_t parent, const char *name,
 	if (ret)
 		return ret;
 	if (!is_of_shards(to))
-		return fs_siblings_rename(&r, name, to, new_name, flags, err);
+		return fs_siblings_rename(&r, name, to, new_name, flags, by,
+					  err);
 	if (to == FS_INO_SHARDS && fs_drafts_by_rename(fs->drafts))
 		index = fs_draft_index_of(name, parent == new_parent, new_name);
 	if (index == FS_DRAFT_LAST)
-		return rename_index(fs, &r, name, new_name, flags, err);
-	ret = fs_draft_tree_rename(r.s->files, r.ino, name, to, new_name,
-				   flags);
+		return rename_index(fs, &r, name, new_name, flags, by, err);
+	ret = fs_draft_tree_rename(r.s->files, r.ino, name, to, new_name, flags,
+				   by);
 	if (!ret && index == FS_DRAFT_COPIED)
 		ck_draft_publish_when_quiet(fs_draft_tree_draft(r.s->files));
 	return ret;
@@ -466,6 +474,7 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 		      fuse_ino_t new_parent, const char *new_name,
 		      unsigned flags)
 {
+	const struct fs_draft_tree_who by = who(req);
 	struct fs *fs = fs_of(req);
 	struct ck_err err = { 0 };
 	int ret = -EXDEV;
@@ -474,7 +483,7 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 		ret = rename_step(fs, name, new_name, flags, &err);
 	else if (fs_ino_is_draft(parent) && fs_ino_is_draft(new_parent))
 		ret = rename_in(fs, parent, name, new_parent, new_name, flags,
-				&err);
+				&by, &err);
 	fs_draft_ref_reply(req, ret, &err);
 }
 

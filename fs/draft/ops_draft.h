@@ -134,7 +134,7 @@ int fs_slices_fallocate(const struct fs_draft_ref *r, const struct fs_open *o,
  * are folders of which nothing is written: -ENOTEMPTY.
  */
 int fs_slices_remove(const struct fs_draft_ref *r, const char *name,
-		     bool is_dir);
+		     bool is_dir, const struct fs_draft_tree_who *who);
 int fs_slices_resize(const struct fs_draft_ref *r, uint64_t size);
 
 /*
@@ -149,11 +149,12 @@ int fs_siblings_create(const struct fs_draft_ref *r, const char *name,
 		       const struct fs_draft_tree_who *who,
 		       struct fs_draft_tree_node *out,
 		       struct fs_draft_tree_file **f);
-int fs_siblings_remove(const struct fs_draft_ref *r, const char *name);
+int fs_siblings_remove(const struct fs_draft_ref *r, const char *name,
+		       const struct fs_draft_tree_who *who);
 /* @r to @new_name in folder @to of the same step. */
 int fs_siblings_rename(const struct fs_draft_ref *r, const char *name,
 		       uint64_t to, const char *new_name, unsigned flags,
-		       struct ck_err *err);
+		       const struct fs_draft_tree_who *who, struct ck_err *err);
 
 /*
  * Operations on inodes of drafts; of names also in the root of a directory of

@@ -203,7 +203,8 @@ static int create(fuse_req_t req, uint64_t parent, const char *name,
 		  struct fs_draft_tree_node *node)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
-	const struct fs_draft_tree_who by = { ctx->uid, ctx->gid };
+	const struct fs_draft_tree_who by = { .uid = ctx->uid,
+					      .gid = ctx->gid };
 	int ret = fs_draft_ref_find(fs_of(req), parent, r);
 
 	if (ret)

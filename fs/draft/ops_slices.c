@@ -544,7 +544,8 @@ static int remove_dir(const struct fs_draft_ref *r, uint64_t ino)
 	return written ? -ENOTEMPTY : 0;
 }
 
-int fs_slices_remove(const struct fs_draft_ref *r, const char *name, bool dir)
+int fs_slices_remove(const struct fs_draft_ref *r, const char *name, bool dir,
+		     const struct fs_draft_tree_who *who)
 {
 	struct ck_slices *sl = slices_of(r);
 	struct ck_slice of;
@@ -553,7 +554,9 @@ int fs_slices_remove(const struct fs_draft_ref *r, const char *name, bool dir)
 	int ret = fs_slices_lookup(r, name, &ino);
 
 	if (ret || !ino)
-		return ret ? ret : dir ? -ENOENT : fs_siblings_remove(r, name);
+		return ret ? ret :
+		       dir ? -ENOENT :
+			     fs_siblings_remove(r, name, who);
 	if (dir != is_dir(ino))
 		return dir ? -ENOTDIR : -EISDIR;
 	if (dir)

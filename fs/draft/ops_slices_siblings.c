@@ -94,13 +94,14 @@ int fs_siblings_create(const struct fs_draft_ref *r, const char *name,
 					  who, out, f);
 }
 
-int fs_siblings_remove(const struct fs_draft_ref *r, const char *name)
+int fs_siblings_remove(const struct fs_draft_ref *r, const char *name,
+		       const struct fs_draft_tree_who *who)
 {
 	auto_held dir = { 0 };
 	int ret = folder(r, false, &dir);
 
 	return ret ? ret :
-		     fs_draft_tree_unlink(dir.files, dir.ino, name, false);
+		     fs_draft_tree_unlink(dir.files, dir.ino, name, false, who);
 }
 
 /* ---- it becomes a slice, or the layout ---- */
@@ -221,7 +222,8 @@ static int become(struct waiting *w, uint64_t ino, const char *as,
 		fs_draft_tree_release(w->files, w->f);
 	}
 	if (!ret)
-		ret = fs_draft_tree_unlink(w->files, w->dir, w->name, false);
+		ret = fs_draft_tree_unlink(w->files, w->dir, w->name, false,
+					   NULL);
 	fs_draft_tree_let_open(w->files, w->node.ino);
 	return ret;
 }
@@ -260,7 +262,7 @@ static int rename_onto(struct waiting *w, const struct fs_draft_ref *to,
 
 int fs_siblings_rename(const struct fs_draft_ref *r, const char *name,
 		       uint64_t to, const char *new_name, unsigned flags,
-		       struct ck_err *err)
+		       const struct fs_draft_tree_who *who, struct ck_err *err)
 {
 	const struct fs_draft_ref at = { r->drafts, r->s, to };
 	struct waiting w = { .r = r, .files = r->s->files, .name = name };
@@ -280,5 +282,5 @@ int fs_siblings_rename(const struct fs_draft_ref *r, const char *name,
 					     -EPERM;
 	return ret ? ret :
 		     fs_draft_tree_rename(w.files, dir.ino, name, new_dir.ino,
-					  new_name, flags);
+					  new_name, flags, who);
 }

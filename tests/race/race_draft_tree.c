@@ -56,7 +56,8 @@ static void ask(uint64_t ino)
 
 static void use(const char *name)
 {
-	const struct fs_draft_tree_who me = { getuid(), getgid() };
+	const struct fs_draft_tree_who me = { .uid = getuid(),
+					      .gid = getgid() };
 	struct fs_draft_tree_node node;
 	struct fs_draft_tree_file *f;
 	struct stat st;
@@ -84,7 +85,8 @@ static void use(const char *name)
 
 static void change(unsigned lot, const char *a, const char *b)
 {
-	const struct fs_draft_tree_who me = { getuid(), getgid() };
+	const struct fs_draft_tree_who me = { .uid = getuid(),
+					      .gid = getgid() };
 	struct fs_draft_tree_node node;
 	struct fs_shard_list *l;
 	int ret;
@@ -92,10 +94,11 @@ static void change(unsigned lot, const char *a, const char *b)
 	switch (lot % 5) {
 	case 0:
 		ret = fs_draft_tree_rename(files, FS_INO_SHARDS, a,
-					   FS_INO_SHARDS, b, 0);
+					   FS_INO_SHARDS, b, 0, NULL);
 		break;
 	case 1:
-		ret = fs_draft_tree_unlink(files, FS_INO_SHARDS, a, lot & 8);
+		ret = fs_draft_tree_unlink(files, FS_INO_SHARDS, a, lot & 8,
+					   NULL);
 		break;
 	case 2:
 		ret = fs_draft_tree_mkdir(files, FS_INO_SHARDS, a, 0755, &me,

@@ -74,7 +74,8 @@ static void write_all(void)
 
 int main(void)
 {
-	const struct fs_draft_tree_who me = { getuid(), getgid() };
+	const struct fs_draft_tree_who me = { .uid = getuid(),
+					      .gid = getgid() };
 	char top[] = "/tmp/ck-race-XXXXXX";
 	pthread_t thread[READERS + 1];
 	struct ck_opts opts = { 0 };

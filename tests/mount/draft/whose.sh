@@ -17,9 +17,8 @@ mkdir -p "$P/a/sticky" "$P/group" "$P/setgid" && chmod 755 "$P/a" &&
 	chmod 1777 "$P/a/sticky" && chmod 770 "$P/group" && chmod 2777 "$P/setgid" &&
 	chgrp 4321 "$P/group" "$P/setgid" || fail folders
 
-"$PYTHON" - "$P" <<'Q' || fail "not as on any disk"
-import errno, os, sys
-P = sys.argv[1]
+cat >"$WORK/whose.py" <<'Q'
+import errno, os
 
 def by(uid, groups, f):
     """f(), by that user: 0, or an errno"""
@@ -40,6 +39,12 @@ def want(code, uid, groups, f, what):
 def is_his(path, uid, gid):
     st = os.lstat(path)
     assert (st.st_uid, st.st_gid) == (uid, gid), f"{path} is {st.st_uid}:{st.st_gid}'s"
+Q
+export PYTHONPATH=$WORK PYTHONDONTWRITEBYTECODE=1
+"$PYTHON" - "$P" <<'Q' || fail "not as on any disk"
+import sys
+from whose import *
+P = sys.argv[1]
 
 def make(d):
     open(f"{d}/f", "x").close()
@@ -74,6 +79,48 @@ for _ in range(2):
     want(0, 1234, [], lambda: os.symlink(long, f"{P}/long"), "a long one")
     is_his(f"{P}/long", 1234, 1234)
     want(0, 1234, [], lambda: os.unlink(f"{P}/long"), "a long one removed")
+Q
+
+# whose it is by now, and not when the kernel was told
+umount_ckpt
+UNSHARD_KEEP=60 mount_ckpt "$SRC" rw,allow_other
+"$PYTHON" - "$P" "$SRC/.staging-s/files" <<'Q' || fail "by who was its owner"
+import ctypes, sys
+from whose import *
+P, F = sys.argv[1:]
+
+def exchange(a, b):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(-100, a.encode(), -100, b.encode(), 2):
+        raise OSError(ctypes.get_errno(), "renameat2")
+
+D = "a/sticky"
+FROM_HIM = {
+    "unlink": lambda f, own: os.unlink(f),
+    "rename": lambda f, own: os.rename(f, f + "-2"),
+    "rename elsewhere": lambda f, own: os.rename(f, f"{P}/elsewhere"),
+    "replace": lambda f, own: os.rename(own, f),
+    "exchange": lambda f, own: exchange(own, f),
+    "exchanged": lambda f, own: exchange(f, own),
+}
+for what, f in FROM_HIM.items():
+    for n in "f", "own":
+        want(0, 1234, [], lambda: open(f"{P}/{D}/{n}", "x").close(), n)
+        is_his(f"{P}/{D}/{n}", 1234, 1234)
+    os.chown(f"{F}/{D}/f", 1235, 1235)
+    want(errno.EPERM, 1234, [], lambda: f(f"{P}/{D}/f", f"{P}/{D}/own"), what)
+    assert os.stat(f"{F}/{D}/f").st_uid == 1235, f"{what}: it is gone"
+    os.chown(f"{F}/{D}/f", 1234, 1234)
+    want(0, 1234, [], lambda: f(f"{P}/{D}/f", f"{P}/{D}/own"), f"{what} of his own")
+    for d in D, ".":
+        for n in "f", "f-2", "own", "elsewhere":
+            if os.path.lexists(f"{P}/{d}/{n}"):
+                os.unlink(f"{P}/{d}/{n}")
+want(0, 1234, [], lambda: os.mkdir(f"{P}/{D}/d"), "mkdir")
+is_his(f"{P}/{D}/d", 1234, 1234)
+os.chown(f"{F}/{D}/d", 1235, 1235)
+want(errno.EPERM, 1234, [], lambda: os.rmdir(f"{P}/{D}/d"), "rmdir")
+os.rmdir(f"{P}/{D}/d")
 Q
 [ -z "${SAN:-}" ] || done_ok
 for p in $(pids_of unshard-asker); do
