@@ -54,6 +54,15 @@ compared warm_mount_to_null warm.mount warm.null ">=0.6"
 echo "result worker_resident $(resident) KiB"
 # two blocks ahead of 1 MiB each, a ring, and what malloc keeps for its threads
 echo "result worker_resident_growth $(($(resident) - before)) KiB <=6144"
+# Single blocks of 4 KiB at random: what one request takes.
+for _ in $(seq "$BENCH_ROUNDS"); do
+	"$read_file" -r 20000 4096 null/file | cut -d' ' -f1 >>small.null
+	"$read_file" -r 20000 4096 "$tensor" | cut -d' ' -f1 >>small.mount
+	"$read_file" -r 20000 4096 mnt/shards/__0_0.distcp | cut -d' ' -f1 >>small.shard
+done
+measured small_null us small.null
+measured small_mount us small.mount "<=20"
+measured small_shard us small.shard
 # Other users are asked for, at each open.
 if [ "$(id -u)" = 0 ]; then
 	mkdir asked

@@ -3,6 +3,7 @@
  * readfile.c - how fast files are read, one block after the other
  *
  *	readfile [-c] [-f FILE]... [-m] BLOCK FILE...	prints GB/s
+ *	readfile -r N BLOCK FILE	reads N blocks at random; median us, 99 %
  *
  * -c: ask the kernel to forget the files first, -f: that one too.  -m: by
  * mmap, a block being copied at a time.  A file that ends early or an error is exit code 1.
@@ -68,6 +69,45 @@ static double one(const char *path, bool map, uint64_t *bytes)
 	return got == (uint64_t)st.st_size ? now() - start : -1;
 }
 
+static int by_double(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Blocks begin at multiples of themselves, each time the same ones. */
+static int at_random(const char *path, size_t nr)
+{
+	double *took = calloc(nr, sizeof(*took));
+	struct stat st;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	uint64_t lot = 88172645463325252u;
+
+	if (!took || !nr || fd < 0 || fstat(fd, &st) ||
+	    (size_t)st.st_size < block_len)
+		return 1;
+	for (size_t i = 0; i < nr; i++) {
+		double start;
+		off_t at;
+
+		lot ^= lot << 13;
+		lot ^= lot >> 7;
+		lot ^= lot << 17;
+		at = (off_t)(lot % ((size_t)st.st_size / block_len) *
+			     block_len);
+		start = now();
+		if (pread(fd, block, block_len, at) != (ssize_t)block_len)
+			return 1;
+		took[i] = now() - start;
+	}
+	close(fd);
+	qsort(took, nr, sizeof(*took), by_double);
+	printf("%.2f %.2f\n", took[nr / 2] * 1e6, took[nr * 99 / 100] * 1e6);
+	free(took);
+	return 0;
+}
+
 static void forget(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -82,25 +122,30 @@ static void forget(const char *path)
 int main(int argc, char **argv)
 {
 	bool cold = false, map = false;
+	size_t random = 0;
 	uint64_t bytes = 0;
 	double seconds = 0;
 	int c;
 
-	while ((c = getopt(argc, argv, "cf:m")) != -1) {
+	while ((c = getopt(argc, argv, "cf:mr:")) != -1) {
 		cold = cold || c == 'c';
 		map = map || c == 'm';
 		if (c == 'f')
 			forget(optarg);
+		if (c == 'r')
+			random = strtoull(optarg, NULL, 10);
 	}
 	if (argc - optind < 2) {
-		fprintf(stderr, "usage: readfile [-c] [-f FILE]... [-m] BLOCK "
-				"FILE...\n");
+		fprintf(stderr, "usage: readfile [-c] [-f FILE]... [-m] [-r N] "
+				"BLOCK FILE...\n");
 		return 2;
 	}
 	block_len = strtoull(argv[optind++], NULL, 10);
 	block = aligned_alloc(4096, (block_len + 4095) & ~(size_t)4095);
 	if (!block)
 		return 1;
+	if (random)
+		return at_random(argv[optind], random);
 	for (int i = optind; cold && i < argc; i++)
 		forget(argv[i]);
 	for (int i = optind; i < argc; i++) {
