@@ -161,7 +161,8 @@ static void finish(fuse_req_t req, uint64_t ino,
 
 	if (f && f->edit) {
 		if (close && f->shown)
-			fs_inval_flushed(fs->inval, f->shown, &f->flushed);
+			fs_inval_flushed(fs->inval, f->shown, f->mappable,
+					 &f->flushed);
 		ret = close_replace(fs, f, &err);
 		if (!ret && close)
 			ret = ck_ckpt_flush_checksums(r.mounted->ck, f->edit,

@@ -46,7 +46,8 @@ int fs_inval_open(struct fs_inval *iv, struct fs_shown **out, uint64_t ino,
 		  const struct ck_view *v, uint32_t nr, bool mappable,
 		  bool edit, struct ck_err *err);
 /* It was closed once, and perhaps for good; *flushed: false before the first. */
-void fs_inval_flushed(struct fs_inval *iv, struct fs_shown *s, bool *flushed);
+void fs_inval_flushed(struct fs_inval *iv, struct fs_shown *s, bool mappable,
+		      bool *flushed);
 void fs_inval_close(struct fs_inval *iv, struct fs_shown *s, bool mappable,
 		    bool edit, bool flushed);
 

@@ -28,7 +28,8 @@ struct fs_shown {
 	uint32_t key; /* of its tensor; CK_NONE */
 	unsigned opens, mappable;
 	unsigned edits; /* for writing; */
-	unsigned dirties, flushed; /* and mappable; and closed, as it seems */
+	unsigned dirties; /* and mappable; */
+	unsigned flushed, flushed_dirties; /* and closed, as it seems */
 	unsigned pending; /* ranges of it in the queue */
 	atomic_bool paged; /* the kernel may have pages of it */
 	struct fs_tensor_offsets places; /* under the lock, as all of it */

@@ -83,17 +83,19 @@ const struct fs_tensor_offsets *fs_shown_places(struct fs_shown *s)
 struct clash {
 	const struct fs_shown *with; /* itself: tensors @a and @b of it */
 	uint32_t a, b;
+	bool dirties; /* by those alone that are open for reading and writing */
 };
 
 static bool meets(const struct fs_shown *g, uint32_t b, uint32_t a, bool dirty,
 		  struct clash *out)
 {
 	/* a write tells which bytes it is of, and is heeded where it is known */
+	bool dirties = a == b || !dirty;
 	bool any = a == b ? dirty && g->dirties :
 			    g->dirties || (dirty && g->edits);
 
 	if (any)
-		*out = (struct clash){ g, a, b };
+		*out = (struct clash){ g, a, b, dirties };
 	return any;
 }
 
@@ -137,8 +139,9 @@ static bool find_clash(struct fs_inval *iv, struct fs_shown *s, bool dirty,
 
 	for (size_t i = 1; dirty && i < p->v.nr; i++)
 		if (p->v.v[i].key == p->v.v[i - 1].key) {
-			*out = (struct clash){ s, p->v.v[i - 1].tensor,
-					       p->v.v[i].tensor };
+			*out = (struct clash){ .with = s,
+					       .a = p->v.v[i - 1].tensor,
+					       .b = p->v.v[i].tensor };
 			return true;
 		}
 	for (size_t i = 0; iv->edits > s->edits && i < p->v.nr; i++)
@@ -151,7 +154,10 @@ static bool find_clash(struct fs_inval *iv, struct fs_shown *s, bool dirty,
 /* A file that was closed is known to be a moment later. */
 static bool may_be_closed(const struct fs_shown *s, const struct clash *c)
 {
-	return c->with != s && c->with->flushed == c->with->edits;
+	const struct fs_shown *g = c->with;
+
+	return g != s && (c->dirties ? g->flushed_dirties == g->dirties :
+				       g->flushed == g->edits);
 }
 
 static int refuse(const struct fs_shown *s, const struct clash *c,
@@ -228,10 +234,12 @@ int fs_inval_open(struct fs_inval *iv, struct fs_shown **out, uint64_t ino,
 	return ret;
 }
 
-void fs_inval_flushed(struct fs_inval *iv, struct fs_shown *s, bool *flushed)
+void fs_inval_flushed(struct fs_inval *iv, struct fs_shown *s, bool mappable,
+		      bool *flushed)
 {
 	pthread_mutex_lock(&iv->thread.lock);
 	s->flushed += !*flushed;
+	s->flushed_dirties += mappable && !*flushed;
 	*flushed = true;
 	pthread_mutex_unlock(&iv->thread.lock);
 }
@@ -246,6 +254,7 @@ void fs_inval_close(struct fs_inval *iv, struct fs_shown *s, bool mappable,
 	iv->edits -= edit;
 	s->dirties -= mappable && edit;
 	s->flushed -= flushed;
+	s->flushed_dirties -= mappable && flushed;
 	fs_shown_drop(s);
 	if (edit)
 		pthread_cond_broadcast(&iv->closed);

@@ -11,6 +11,15 @@ for o in direct=auto direct=off threads=2,direct=off threads=2; do
 	mount_ckpt "$WORK/ckpt" "rw,$o"
 	python3 "$here/tests/mount/lib/coherent.py" "$MNT" 1.5 \
 		>"$WORK/said" 2>&1 || fail "with -o $o: $(tail -n 5 "$WORK/said")"
+	# what was closed is in nobody's way, whoever writes beside it
+	python3 - "$MNT/tensors/w" "$MNT/npy/w.npy" <<'END' || fail "closed files, with -o $o"
+import os, sys
+
+beside = [os.open(p, os.O_WRONLY) for p in sys.argv[1:]]
+for _ in range(1500):
+    for p in sys.argv[1:]:
+        os.close(os.open(p, os.O_RDWR))
+END
 	umount_ckpt
 done
 
