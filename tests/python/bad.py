@@ -344,6 +344,45 @@ def interrupted():
         assert (run.returncode, out) == (0, "5\n"), (run.returncode, out)
 
 
+def interrupted_twice():
+    """A second Ctrl-C, whatever function begins when it comes behind the first one, leaves no
+    load under way, which would write to memory that is somebody else's by then."""
+    held = lambda: sum(os.path.lexists(f"/proc/self/fd/{n}")
+                       and os.readlink(f"/proc/self/fd/{n}") == str(LLAMA)
+                       for n in os.listdir("/proc/self/fd"))
+
+    def read(left):
+        """Whether fewer functions than that began behind the first one."""
+        def trace(frame, _what, _arg):
+            nonlocal left
+            left -= frame.f_code.co_filename.startswith(os.path.dirname(unshard.__file__))
+            if not left:
+                left -= 1
+                raise KeyboardInterrupt
+
+        def first(*_args):
+            sys.settrace(trace)
+            raise KeyboardInterrupt
+
+        ck = unshard.open(LLAMA)
+        with unittest.mock.patch.object(unshard._abi.lib, "unshard_wait", first), \
+                unittest.mock.patch.object(sys, "unraisablehook"):
+            try:
+                ck[MATRIX].numpy()
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.settrace(None)
+        ck.close()
+        return left > 0
+
+    before, nr = held(), 1
+    while not read(nr):
+        assert held() == before, f"before function {nr}: a load is left"
+        nr += 1
+    assert nr > 1 and held() == before, nr
+
+
 def interrupted_while_opening():
     """Ctrl-C while a parser hangs."""
     with tempfile.TemporaryDirectory() as tmp:
@@ -484,8 +523,7 @@ def interrupted_while_it_is_told():
         try:
             for _ in range(300):
                 try:
-                    # Again and again, for what a __del__() is told nobody hears.
-                    signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 3e-3), 0.2)
+                    signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 3e-3))
                     while True:
                         assert len(ck._json("catalog")) == size
                 except KeyboardInterrupt:
@@ -545,6 +583,6 @@ def no_descriptors():
 
 for one in (names_that_break_lines, ranks_of_no_mesh, interrupted_while_it_is_told,
             configured_while_another_opens, no_descriptors, names_of_others, wrong_targets, memory_that_is_not_there, in_a_callback, closed_while_others_read, images_that_are_none, no_checkpoints,
-            a_torn_shard, deleted_and_replaced, cut_while_loading, hostile_pickles, a_parser_that_dies, after_fork, data_loader, no_memory, interrupted,
+            a_torn_shard, deleted_and_replaced, cut_while_loading, hostile_pickles, a_parser_that_dies, after_fork, data_loader, no_memory, interrupted, interrupted_twice,
             interrupted_while_opening, interrupted_while_places_are_found):
     case(one)

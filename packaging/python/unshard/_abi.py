@@ -9,6 +9,7 @@ from __future__ import annotations
 import _thread
 import contextlib
 import ctypes as c
+import functools
 import json
 import operator
 import os
@@ -127,7 +128,6 @@ _CALLS = {
     "device_free": (c.c_int, [_P, c.c_int32, c.c_uint64, _E]),
     "device_copy": (c.c_int, [_P, c.c_int32, c.c_int, c.c_uint64, _P, c.c_uint64, _E]),
     "open": (c.c_int, [_P, c.c_char_p, c.POINTER(open_opts), _PP, _E]),
-    "ref": (_P, [_P]),
     "unref": (None, [_P]),
     "image": (c.c_int, [_P, c.POINTER(c.c_int), c.POINTER(c.c_uint64), _E]),
     "steps": (c.c_int, [_P, c.c_char_p, c.POINTER(open_opts), PUT, _P, _E]),
@@ -186,6 +186,12 @@ def call(name: str):
     return getattr(lib, "unshard_" + name)
 
 
+def let_go(name: str):
+    """The __del__ of a handle: that call of the library alone.  A signal's handler that raised
+    where a function of Python's begins would keep it from being called, and raise for nobody."""
+    return functools.lru_cache(maxsize=0)(call(name))  # C, and bound as a method
+
+
 def cancellable(opts: open_opts, run) -> int:
     """What run() returns, which opts are for.  In the main thread it is called by
     another one: only so a signal's handler, as that of Ctrl-C, runs meanwhile; what it
@@ -222,9 +228,7 @@ def cancellable(opts: open_opts, run) -> int:
 class _Made(c.c_void_p):
     """A context, let go when nobody calls anything with it any more."""
 
-    def __del__(self, free=call("ctx_free")) -> None:
-        if self:
-            free(self)
+    __del__ = let_go("ctx_free")
 
 
 class _Context:

@@ -9,7 +9,6 @@ import difflib
 import operator
 import os
 import re
-import threading
 from collections.abc import Mapping
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
@@ -100,12 +99,9 @@ def open(path: Path, step: Optional[str] = None, *, image: Optional[int] = None,
 
 
 class _Held(c.c_void_p):
-    """A reference to an open checkpoint, let go with this."""
+    """An open checkpoint, closed when nobody reads of it any more."""
 
-    # Of its own: when Python ends, modules may be empty before this is let go.
-    def __del__(self, unref=_abi.call("unref")) -> None:
-        if self:
-            unref(self)
+    __del__ = _abi.let_go("unref")
 
 
 class Object:
@@ -188,21 +184,15 @@ class Checkpoint(Mapping[str, Tensor]):
     def __init__(self, path: Path, step: Optional[str] = None, *, image: Optional[int] = None,
                  whole: bool = False, **options: Any) -> None:
         self.path, self.step = _text(path), step
-        self._lock = threading.Lock()
         self._where = os.path.abspath(self.path)  # for a process that lies elsewhere
         self._how = {"whole": True, **options} if whole else options
-        self._pid, self._handle = os.getpid(), c.c_void_p()
-        err, opts, handle = _abi.error(), _settings(step, options, image), c.c_void_p()
+        self._pid, self._handle = os.getpid(), _Held()
+        err, opts, handle = _abi.error(), _settings(step, options, image), _Held()
         opts.flags = _abi.RESOLVE | _abi.WHOLE if whole else 0
         where = _abi.encoded(self.path)
         self._context = context = _abi.context()
-        try:
-            ret = _abi.cancellable(opts, lambda: _abi.call("open")(
-                context, where, c.byref(opts), c.byref(handle), c.byref(err)))
-        except BaseException:
-            if handle:
-                _abi.call("unref")(handle)
-            raise
+        ret = _abi.cancellable(opts, lambda: _abi.call("open")(
+            context, where, c.byref(opts), c.byref(handle), c.byref(err)))
         if ret:
             raise _errors.opening(-ret, err.line, self.path)
         self._handle = handle
@@ -225,37 +215,25 @@ class Checkpoint(Mapping[str, Tensor]):
                                  one.pieces)
             self._names.append(name)
 
-    def _open_handle(self) -> c.c_void_p:
-        """With a reference of its own: close() in another thread takes nothing away."""
-        if not self._handle:
+    def _open_handle(self) -> _Held:
+        """To be held while it is used: close() in another thread takes nothing away."""
+        handle = self._handle
+        if not handle:
             raise ValueError(f"{self.path}: it was closed")
         if self._pid != os.getpid():
             raise _errors.Forked(f"{self.path}: it was opened before fork(): open it again "
                                  "in the child")
-        with self._lock:
-            if not self._handle:
-                raise ValueError(f"{self.path}: it was closed")
-            return _Held(_abi.call("ref")(self._handle))
+        return handle
 
     def close(self) -> None:
         """Lets go of its files; tensors of it then raise ValueError."""
-        if self._pid != os.getpid():
-            self._handle = c.c_void_p()
-            return
-        with self._lock:
-            handle, self._handle = self._handle, c.c_void_p()
-        if handle:
-            _abi.call("unref")(handle)
+        self._handle = _Held()
 
     def __enter__(self) -> Checkpoint:
         return self
 
     def __exit__(self, *_exc: Any) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self.close()
 
     __eq__, __hash__ = object.__eq__, object.__hash__
 

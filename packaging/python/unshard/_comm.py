@@ -24,6 +24,12 @@ _LINE = 500  # characters of why a rank does not come
 _met: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
+class _Joined(c.c_void_p):
+    """A communicator.  Who waits for this rank when it is let go reads alone."""
+
+    __del__ = _abi.let_go("comm_free")
+
+
 class Comm:
     """A communicator: all ranks make one at a time, and free() it.
 
@@ -34,7 +40,7 @@ class Comm:
 
     def __init__(self, rank: int, ranks: int, told: Callable[[str], List[str]], *,
                  host: str = "", timeout: float = TIMEOUT, device: str = "") -> None:
-        self.handle = c.c_void_p()
+        self.handle = _Joined()
         said = [text.rsplit(" ", 3) for text in told(
             f"{_node()} {host or _host()} {_gpu(device) or '-'} {_nccl(device) or '-'}")]
         nodes, _hosts, gpus, versions = zip(*said)
@@ -62,9 +68,7 @@ class Comm:
 
     def free(self) -> None:
         """Who still waits for this rank reads alone."""
-        if self.handle:
-            _abi.call("comm_free")(self.handle)
-            self.handle = c.c_void_p()
+        self.handle = _Joined()
 
     def __enter__(self) -> Comm:
         return self

@@ -84,6 +84,23 @@ def mapped(handle, item: Item) -> int:
     return out.value
 
 
+class _Load(c.c_void_p):
+    """A load under way.  Its end cancels it; no byte is written after that.
+
+    keep: what it writes to, and calls.
+    """
+
+    keep: Any = None
+    __del__ = _abi.let_go("req_free")
+
+
+def _ended(ret: int, _call: Any, args: Tuple[Any, ...]) -> int:
+    """Behind req_free, once there was a progress()."""
+    if ret == -errno.EDEADLK:
+        _End(args[0].value, args[0].keep)
+    return ret
+
+
 class Request:
     """A load under way.  Freeing it cancels; no byte is written after that."""
 
@@ -92,61 +109,58 @@ class Request:
         """optional: what cannot be had fails its item alone.  stream: of the device; what
         is in it by now comes before anything is written; comm: of ranks that load now too.
         Error: in a progress(), where nobody can wait for it."""
-        self._items, self._req, self._bar = items, c.c_void_p(), _bar(progress)
+        self._items, self._teller = items, _Teller(_bar(progress))
+        self._req: Optional[_Load] = _Load()
         if getattr(_calls, "inside", False):
             raise _errors.Error("progress() may not read, nor load: it is called by what loads")
         structs, keep = _array(items, _abi.OPTIONAL if optional else 0)
         opts, err = _abi.load_opts(), _abi.error()
         opts.size, opts.stream = c.sizeof(opts), stream or None
         opts.comm = comm.handle if comm else None
-        self._failed: Optional[BaseException] = None
-        self._callback = opts.progress = (
-            _abi.PROGRESS(self._progress) if self._bar else _abi.PROGRESS())
+        opts.progress = callback = self._teller.callback()
+        self._req.keep = items, callback
         ret = _abi.call("load")(handle, structs, len(items), c.byref(opts),
                                 c.byref(self._req), c.byref(err))
         del keep
         if ret:
             _raise(ret, err, items)
 
-    def _progress(self, _arg, done: int, total: int) -> int:
-        _calls.inside = True
-        try:
-            self._bar(done, total)
-        except BaseException as e:  # handed to who waits
-            self._failed = self._failed or e
-            return 1
-        finally:
-            _calls.inside = False
-        return 0
-
     def wait(self) -> None:
         """Until all are there; raises the first failure.  Ctrl-C cancels."""
         err = _abi.error()
-        while True:
-            ret = _abi.call("wait")(self._req, 200, c.byref(err))
-            if ret == -errno.ETIMEDOUT:
-                continue
-            if self._failed:
-                raise self._failed
-            if ret:
-                _raise(ret, err, self._items)
-            return
+        try:
+            while True:
+                ret = _abi.call("wait")(self._req, 200, c.byref(err))
+                if ret == -errno.ETIMEDOUT:
+                    continue
+                if self._teller.failed:
+                    raise self._teller.failed
+                if ret:
+                    _raise(ret, err, self._items)
+                return
+        except BaseException:
+            self._req = None  # at once: another Ctrl-C may keep free() from being called
+            raise
 
     def each(self) -> Iterator[Tuple[int, Optional[Exception]]]:
         """Numbers of items as they land, and why one failed; raises where all do."""
         err, nr = _abi.error(), c.c_size_t()
-        while True:
-            ret = _abi.call("next")(self._req, 200, c.byref(nr), c.byref(err))
-            if ret == -errno.ETIMEDOUT:
-                continue
-            if self._failed:
-                raise self._failed
-            if ret == 1:
-                return
-            if ret and err.item >= len(self._items):
-                _raise(ret, err, self._items)
-            at = err.item if ret else nr.value
-            yield at, _failure(ret, err, self._items, at) if ret else None
+        try:
+            while True:
+                ret = _abi.call("next")(self._req, 200, c.byref(nr), c.byref(err))
+                if ret == -errno.ETIMEDOUT:
+                    continue
+                if self._teller.failed:
+                    raise self._teller.failed
+                if ret == 1:
+                    return
+                if ret and err.item >= len(self._items):
+                    _raise(ret, err, self._items)
+                at = err.item if ret else nr.value
+                yield at, _failure(ret, err, self._items, at) if ret else None
+        except BaseException:  # as in wait()
+            self._req = None
+            raise
 
     def stats(self) -> dict:
         """What was read, in bytes and nanoseconds; see unshard(3)."""
@@ -158,17 +172,13 @@ class Request:
         return named
 
     def free(self) -> None:
-        req, self._req = self._req, c.c_void_p()
-        if req and _abi.call("req_free")(req) == -errno.EDEADLK:
-            _End(req, (self._items, self._callback))
+        self._req = None
 
     def __enter__(self) -> Request:
         return self
 
     def __exit__(self, *_exc) -> None:
-        self.free()
-
-    __del__ = free
+        self._req = None
 
 
 class _End:
@@ -177,16 +187,41 @@ class _End:
 
     _left: Set[_End] = set()
 
-    def __init__(self, req, keep: Any) -> None:
-        self._req, self._keep = req, keep
+    def __init__(self, req: int, keep: Any) -> None:
+        self._req, self._keep = c.c_void_p(req), keep
         self._left.add(self)
-        _abi.call("cancel")(req)
+        _abi.call("cancel")(self._req)
         with contextlib.suppress(RuntimeError):  # no thread can be had: it stays
             threading.Thread(target=self._run, name="unshard-end", daemon=False).start()
 
     def _run(self) -> None:
         _abi.call("req_free")(self._req)
         self._left.discard(self)
+
+
+class _Teller:
+    """What calls a progress(), and the first that it raised."""
+
+    def __init__(self, bar: Optional[Callable[[int, int], Any]]) -> None:
+        self._bar: Any = bar
+        self.failed: Optional[BaseException] = None
+
+    def callback(self) -> Any:
+        if not self._bar:
+            return _abi.PROGRESS()
+        _abi.call("req_free").errcheck = _ended
+        return _abi.PROGRESS(self._tell)
+
+    def _tell(self, _arg: Any, done: int, total: int) -> int:
+        _calls.inside = True
+        try:
+            self._bar(done, total)
+        except BaseException as e:  # handed to who waits
+            self.failed = self.failed or e
+            return 1
+        finally:
+            _calls.inside = False
+        return 0
 
 
 def _bar(progress: Progress) -> Optional[Callable[[int, int], Any]]:

@@ -87,6 +87,12 @@ def failed(code: int, line: str) -> Exception:
     return _errors.SaveError(code, line)
 
 
+class _Begun(c.c_void_p):
+    """A save, let go with this."""
+
+    __del__ = _abi.let_go("save_free")
+
+
 class Save:
     """One that is written: declare(), write(), objects, sync(), and by one, publish().
 
@@ -102,7 +108,7 @@ class Save:
         opts.rank, opts.ranks, opts.timeout = rank, ranks, timeout
         opts.flags = _ANEW * anew | _REPLACE * replace
         opts.options = options
-        self._pid, self._handle = os.getpid(), c.c_void_p()
+        self._handle = _Begun()
         self._nrs: Dict[str, int] = {}
         self._declared: List[Tuple[str, Optional[str], Tuple[int, ...]]] = []
         self._context = _abi.context()
@@ -116,19 +122,13 @@ class Save:
             raise failed(-ret, err.line)
 
     def close(self) -> None:
-        handle, self._handle = self._handle, c.c_void_p()
-        if handle and self._pid == os.getpid():
-            _abi.call("save_free")(handle)
+        self._handle = _Begun()
 
     def __enter__(self) -> Save:
         return self
 
     def __exit__(self, *how: Any) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self.close()
 
     def declare(self, slices: Sequence[Slice]) -> None:
         """Numbered from 0 on, over all calls."""
