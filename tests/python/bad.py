@@ -92,6 +92,12 @@ def memory_that_is_not_there():
                 room.untyped_storage().resize_(size + (at * 18 * 4 if size else 0))
                 refused(ValueError, lambda: t.read_into(room), "of its storage")
                 refused(ValueError, lambda: t[1:].read_into(rows), "of its storage")
+        from torch._subclasses import FakeTensorMode
+        with FakeTensorMode():
+            fake = torch.empty(149, 18), torch.empty(18, 149).t()
+        for room in fake:
+            refused(ValueError, lambda: t.read_into(room), "no memory")
+            refused(ValueError, lambda: unshard.save(tmp + "/s", {"a": room}), "tensor a: ")
 
 
 def begun(t):

@@ -195,11 +195,19 @@ def _apart(shape: Sequence[int], stride: Sequence[int]) -> None:
         span += step * (n - 1)
 
 
+def _fakes() -> tuple:
+    made = sys.modules.get("torch._subclasses.fake_tensor")
+    return (made.FakeTensor,) if made is not None else ()
+
+
 def held(t) -> None:
     """ValueError where a dense tensor of torch, which has no negative strides, goes on behind
-    its storage, as that of a parameter that FSDP let go does."""
+    its storage, as that of a parameter that FSDP let go does, or has no memory, as one that
+    FakeTensorMode made."""
     if not t.numel():
         return
+    if isinstance(t, _fakes()):
+        raise ValueError("a FakeTensor, which has no memory")
     end = t.storage_offset() + 1 + sum(s * (n - 1) for s, n in zip(t.stride(), t.shape))
     has = t.untyped_storage().nbytes()
     if end * t.element_size() > has:
