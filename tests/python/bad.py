@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 import unittest.mock
+import warnings
 import weakref
 
 from kit import DATA, EXAMPLES, case, copy_of, need, python, refused, until
@@ -98,6 +99,26 @@ def memory_that_is_not_there():
         for room in fake:
             refused(ValueError, lambda: t.read_into(room), "no memory")
             refused(ValueError, lambda: unshard.save(tmp + "/s", {"a": room}), "tensor a: ")
+
+
+def tensors_that_are_more_than_bytes():
+    """Quantized ones: saved without their scales they would be other numbers."""
+    try:
+        import torch
+        import torch.distributed.checkpoint as dcp
+        import unshard.torch
+    except ImportError:
+        return
+    with tempfile.TemporaryDirectory() as tmp, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        q = torch.quantize_per_tensor(torch.ones(3, 4), 0.5, 3, torch.qint8)
+        refused(TypeError, lambda: unshard.save(tmp + "/s", {"q": q}), "q: a quantized")
+        try:
+            dcp.save({"q": q}, storage_writer=unshard.torch.DCPWriter(tmp + "/s"), no_dist=True)
+            raise AssertionError("it was saved")
+        except dcp.CheckpointException as e:
+            assert "q: a quantized" in str(e), e
+        assert not os.path.exists(tmp + "/s")
 
 
 def begun(t):
@@ -588,7 +609,7 @@ def no_descriptors():
 
 
 for one in (names_that_break_lines, ranks_of_no_mesh, interrupted_while_it_is_told,
-            configured_while_another_opens, no_descriptors, names_of_others, wrong_targets, memory_that_is_not_there, in_a_callback, closed_while_others_read, images_that_are_none, no_checkpoints,
+            configured_while_another_opens, no_descriptors, names_of_others, wrong_targets, memory_that_is_not_there, tensors_that_are_more_than_bytes, in_a_callback, closed_while_others_read, images_that_are_none, no_checkpoints,
             a_torn_shard, deleted_and_replaced, cut_while_loading, hostile_pickles, a_parser_that_dies, after_fork, data_loader, no_memory, interrupted, interrupted_twice,
             interrupted_while_opening, interrupted_while_places_are_found):
     case(one)

@@ -49,6 +49,9 @@ def source(value: Any, name: str) -> Source:
     if torch is not None and isinstance(value, torch.Tensor):
         if hasattr(value, "to_local"):
             raise TypeError(f"{name}: a DTensor: use dcp.save() with unshard.torch.DCPWriter")
+        if value.is_quantized:
+            raise TypeError(f"{name}: a quantized tensor, whose scales would be lost: save its "
+                            "int_repr() and them")
         t = value.detach()
         if t.layout is torch.strided and t.device.type in ("cpu", "cuda"):
             try:
