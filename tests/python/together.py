@@ -181,6 +181,22 @@ def fails(rank, out):
     assert torch.equal(ck.load([name], group=group)[name], want[name])
 
 
+def fork_tries(rank):
+    """A child of a rank cannot load, and the ranks load as ever."""
+    ck, group = unshard.open(LLAMA), dist.group.WORLD
+    name = min(ck)
+    child = os.fork() if rank == 1 else 0
+    if rank == 1 and not child:
+        try:
+            ck.load([name], group=group)
+        except unshard.Forked:
+            os._exit(0)
+        os._exit(1)
+    assert not child or os.waitpid(child, 0)[1] == 0
+    dist.barrier()
+    assert torch.equal(ck.load([name], group=group)[name], ck[name].torch())
+
+
 def stays_away_once(rank):
     """It makes one call less than the others, which waited in vain: the next ones work."""
     unshard._comm.of_group = functools.partial(unshard._comm.of_group, timeout=3)
@@ -268,6 +284,7 @@ case(world.run, "groups of a world", 4, subgroup)
 case(disagree, "other checkpoints")
 case(world.run, "one does not come", 3, stay_away)
 case(world.run, "one fails before", 3, fails, "/nonexistent")
+case(world.run, "a child of one tries", 3, fork_tries)
 case(world.run, "one stays away once", 3, stays_away_once)
 case(world.run, "one comes late", 3, comes_late)
 case(world.run, "one goes", 3, leave)

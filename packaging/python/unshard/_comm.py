@@ -106,7 +106,8 @@ def coming(group: Any) -> Iterator[None]:
     try:
         yield
     except BaseException as e:
-        if group is not None:
+        # A fork()ed child is no rank, and may not talk by what its parent has open.
+        if group is not None and not isinstance(e, _errors.Forked):
             with contextlib.suppress(Exception):  # what failed is what is raised
                 _stay_away(group, e)
         raise
