@@ -87,7 +87,8 @@ static int run_io(struct scatter *sc, struct ck_io *io, unsigned nr,
 	sc->wrote |= !ret;
 	ck_stat_add(&r->stats.source_writes, nr);
 	for (unsigned i = 0; i < nr; i++)
-		ck_sums_after(sc->w->sums, src[i], off[i], len[i]);
+		ck_sums_after(sc->w->sums, src[i], off[i], len[i],
+			      !ret && !io[i].res);
 	for (unsigned i = 0; !ret && i < nr; i++)
 		if (io[i].res) {
 			sc->bad = src[i];

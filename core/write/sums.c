@@ -3,9 +3,10 @@
  * sums.c - around the writes to files with checksums, and flushing them
  *
  * A block is DIRTY from before a write of some of it until after one that was
- * under way while it was summed, and KNOWN when the CRC that is part of the
- * file's present sum is known of it.  A dirty block that is known changes the
- * sum by what it was and is; with one that is not, all blocks are summed.
+ * under way while it was summed, KNOWN when the CRC that is part of the file's
+ * present sum is known of it, and NEW once it was written over as a whole.  A
+ * dirty block that is known changes the sum by what it was and is; with one that
+ * is not, and where all are new, the sum is that of all blocks.
  */
 #include "core/write/sums_priv.h"
 
@@ -170,16 +171,18 @@ int ck_sum_all(struct ck_sums *s, uint32_t src, struct ck_sum *sum,
 	uint32_t crc = 0;
 
 	for (uint64_t k = 0; k < nr_blocks(sum); k++) {
-		if (sum->state[k] != CK_SUM_KNOWN) {
+		uint8_t is_new = sum->state[k] & CK_SUM_NEW;
+
+		if (sum->state[k] != (CK_SUM_KNOWN | is_new)) {
 			int ret;
 
-			sum->state[k] = 0;
+			sum->state[k] = is_new;
 			ret = sum_block(s, src, sum, k, &sum->block[k], err);
 			if (ret) {
-				sum->state[k] = CK_SUM_DIRTY;
+				sum->state[k] = CK_SUM_DIRTY | is_new;
 				return ret;
 			}
-			sum->state[k] = CK_SUM_KNOWN;
+			sum->state[k] = CK_SUM_KNOWN | is_new;
 		}
 		crc = ck_crc32_join(crc, sum->block[k], block_len(sum, k));
 	}
@@ -228,22 +231,40 @@ static bool covers(const struct ck_sum *sum, uint64_t k, uint64_t off,
 	return off <= at && off + len >= at + block_len(sum, k);
 }
 
+/*
+ * Block @k before its first change.  One that cannot be read, and is written as
+ * a whole, is what somebody mends: then it stays unknown.
+ */
+static int know(struct ck_sums *s, uint32_t src, struct ck_sum *sum, uint64_t k,
+		bool covered, struct ck_err *err)
+{
+	int ret;
+
+	if (sum->state[k] & (CK_SUM_KNOWN | CK_SUM_DIRTY))
+		return 0;
+	ret = sum_block(s, src, sum, k, &sum->block[k], covered ? NULL : err);
+	if (!ret)
+		sum->state[k] |= CK_SUM_KNOWN;
+	return covered ? 0 : ret;
+}
+
 static int before_sum(struct ck_sums *s, struct ck_sum_file *f,
 		      const struct ck_sum_unit *u, struct ck_sum *sum,
 		      uint64_t off, uint64_t len, struct ck_err *err)
 {
+	bool all; /* nothing of it will be left */
 	uint64_t k, last;
 	int ret = ck_sum_blocks(s, f->src, u, sum, err);
 
+	all = !ret && off <= sum->off && off + len >= sum->off + sum->len;
 	if (ret || !sum->kept || !blocks_of(sum, off, len, &k, &last))
 		return ret;
 	if (!f->marked)
 		ret = ck_sum_mark(s, f, err);
 	for (; !ret && k < last; k++) {
-		if (!sum->state[k] && !covers(sum, k, off, len)) {
-			ret = sum_block(s, f->src, sum, k, &sum->block[k], err);
-			sum->state[k] = ret ? 0 : CK_SUM_KNOWN;
-		}
+		if (!all)
+			ret = know(s, f->src, sum, k, covers(sum, k, off, len),
+				   err);
 		if (!ret)
 			sum->state[k] |= CK_SUM_DIRTY;
 	}
@@ -283,7 +304,8 @@ int ck_sums_before(struct ck_sums *s, uint32_t src, uint64_t off, uint64_t len,
 	return ret;
 }
 
-void ck_sums_after(struct ck_sums *s, uint32_t src, uint64_t off, uint64_t len)
+void ck_sums_after(struct ck_sums *s, uint32_t src, uint64_t off, uint64_t len,
+		   bool whole)
 {
 	struct ck_sum_file *f = file_at(s, src);
 
@@ -303,7 +325,10 @@ void ck_sums_after(struct ck_sums *s, uint32_t src, uint64_t off, uint64_t len)
 			    !blocks_of(sum, off, len, &k, &last))
 				continue;
 			for (; k < last; k++)
-				sum->state[k] |= CK_SUM_DIRTY;
+				sum->state[k] |=
+					whole && covers(sum, k, off, len) ?
+						CK_SUM_DIRTY | CK_SUM_NEW :
+						CK_SUM_DIRTY;
 			sum->dirty = f->dirty = true;
 		}
 	}
@@ -315,15 +340,24 @@ void ck_sums_after(struct ck_sums *s, uint32_t src, uint64_t off, uint64_t len)
 static bool any_unknown(const struct ck_sum *sum)
 {
 	for (uint64_t k = 0; k < nr_blocks(sum); k++)
-		if (sum->state[k] == CK_SUM_DIRTY)
+		if ((sum->state[k] & (CK_SUM_DIRTY | CK_SUM_KNOWN)) ==
+		    CK_SUM_DIRTY)
 			return true;
 	return false;
+}
+
+static bool all_new(const struct ck_sum *sum)
+{
+	for (uint64_t k = 0; k < nr_blocks(sum); k++)
+		if (!(sum->state[k] & CK_SUM_NEW))
+			return false;
+	return true;
 }
 
 static int resum(struct ck_sums *s, uint32_t src, struct ck_sum *sum,
 		 uint32_t *out, struct ck_err *err)
 {
-	if (any_unknown(sum))
+	if (any_unknown(sum) || all_new(sum))
 		return ck_sum_all(s, src, sum, out, err);
 	*out = sum->crc;
 	for (uint64_t k = 0; k < nr_blocks(sum); k++) {
@@ -340,7 +374,8 @@ static int resum(struct ck_sums *s, uint32_t src, struct ck_sum *sum,
 		*out ^= ck_crc32_shift(crc ^ sum->block[k], after);
 		sum->crc = *out; /* what the blocks now say, come what may */
 		sum->block[k] = crc;
-		sum->state[k] = CK_SUM_KNOWN;
+		sum->state[k] &= CK_SUM_NEW;
+		sum->state[k] |= CK_SUM_KNOWN;
 	}
 	return 0;
 }

@@ -11,9 +11,10 @@
  * checkpoint's directory (or of the file, where that is all there is), made
  * durable before the first byte and taken away once all is durable.
  *
- * A sum is computed from those of blocks: a block that changes in part is
- * summed before its first change, and what changed is summed again when the
- * sums are flushed, so that a small edit costs two blocks and not the file.
+ * A sum is computed from those of blocks: a block is summed before its first
+ * change, and what changed is summed again when the sums are flushed, so that an
+ * edit costs its blocks, twice, and not the file, and a sum that was wrong stays
+ * so, for it tells of damage.  Only where all bytes are new it is of them alone.
  *
  * Threads: any; one lock a file.
  */
@@ -52,7 +53,9 @@ int ck_sums_need(struct ck_sums *s, uint32_t src, uint64_t off, uint64_t len,
 /* Around a write to bytes [off, off+len) of @src; -errno: do not write. */
 int ck_sums_before(struct ck_sums *s, uint32_t src, uint64_t off, uint64_t len,
 		   struct ck_err *err);
-void ck_sums_after(struct ck_sums *s, uint32_t src, uint64_t off, uint64_t len);
+/* @whole: it was written in full. */
+void ck_sums_after(struct ck_sums *s, uint32_t src, uint64_t off, uint64_t len,
+		   bool whole);
 /* The sums of @src are right, though not durable. */
 int ck_sums_flush(struct ck_sums *s, uint32_t src, struct ck_err *err);
 /* After a sync that followed: takes the mark of @src away if all is flushed. */

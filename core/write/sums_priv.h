@@ -24,7 +24,8 @@ struct ck_sum_place {
 	bool big; /* big-endian */
 };
 
-enum { CK_SUM_KNOWN = 1, CK_SUM_DIRTY = 2 }; /* of a block */
+/* Of a block. */
+enum { CK_SUM_KNOWN = 1, CK_SUM_DIRTY = 2, CK_SUM_NEW = 4 };
 
 /* One CRC-32 over bytes [off, off+len) of the file. */
 struct ck_sum {

@@ -121,6 +121,29 @@ with open(sys.argv[1], "r+b") as f:
 END
 }
 
+# --- a sum that is wrong tells of damage: whole blocks written elsewhere do not
+# make it right, all bytes do
+cp "$WORK/big/model.pt" "$WORK/kept"
+damage "$WORK/big/model.pt" 2900000
+noise 3000000 10 >"$WORK/new"
+for how in writes nothing; do
+	mount_ckpt "$WORK/big" rw
+	for i in 0 1; do
+		[ $how = nothing ] || dd if="$WORK/new" of="$MNT/tensors/x" bs=1M \
+			skip=$i seek=$i count=1 conv=notrunc status=none ||
+			fail "a block"
+	done
+	sums -v "$WORK/big" | grep -q . || fail "$how: damage has a right sum"
+	umount_ckpt
+	sums -v "$WORK/big" | grep -q . || fail "$how: it has one when unmounted"
+done
+mount_ckpt "$WORK/big" rw
+dd if="$WORK/new" of="$MNT/tensors/x" bs=1M conv=notrunc status=none ||
+	fail "all bytes"
+sums "$WORK/big" || fail "all bytes are new, of what was damaged"
+umount_ckpt
+cp "$WORK/kept" "$WORK/big/model.pt"
+
 # --- a crash over bytes that were damaged before: their sum stays wrong, also
 # after the next mount and a few bytes more, until all of them are new
 "$UNSHARD" seal "$WORK/big" >/dev/null || fail "seal"
