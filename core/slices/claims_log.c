@@ -160,11 +160,21 @@ static int read_other(struct ck_claims *c, const char *name, void *ctx,
 		      struct ck_err *err)
 {
 	ck_auto_journal struct ck_journal j = { .fd = -1 };
+	struct ck_claims_sets s = { 0 };
 	int ret = ck_claims_open_log(c, name, false, &j, err);
 
 	(void)ctx;
-	return ret ? ret == -ENOENT ? 0 : ret :
-		     read_journal(c, &j, &c->others, err);
+	if (ret)
+		return ret == -ENOENT ? 0 : ret;
+	/* by itself, for its cuts are of what it claimed */
+	ret = ck_claims_new_sets(c, &s) ? read_journal(c, &j, &s, err) :
+					  ck_no_memory(err);
+	for (uint32_t i = 0; i < c->plan->nr_files && !ret; i++)
+		if (ck_intervals_join(&c->others.written[i], &s.written[i]) ||
+		    ck_intervals_join(&c->others.safe[i], &s.safe[i]))
+			ret = ck_no_memory(err);
+	ck_claims_free_sets(c, &s);
+	return ret;
 }
 
 int ck_claims_read_others(struct ck_claims *c, struct ck_err *err)

@@ -165,3 +165,60 @@ Test(claims, begun_at_once)
 	close(begins.dir);
 	slicekit_close(&j);
 }
+
+/* ---- what one mount cuts ---- */
+
+static struct ck_claims *open_claims(void)
+{
+	struct ck_err err = { 0 };
+	struct ck_claims *c;
+
+	cr_assert_eq(ck_claims_open(&c, begins.dir, begins.plan, &err), 0, "%s",
+		     err.msg);
+	return c;
+}
+
+static void claim(struct ck_claims *c, uint64_t off, uint64_t len)
+{
+	struct ck_err err = { 0 };
+
+	cr_assert_eq(ck_claims_add(c, 0, off, len, &err), 0, "%s", err.msg);
+}
+
+static void cut(struct ck_claims *c, uint64_t off, uint64_t len)
+{
+	struct ck_err err = { 0 };
+
+	cr_assert_eq(ck_claims_cut(c, 0, off, len, &err), 0, "%s", err.msg);
+}
+
+/* Journals are read in the order of the folder, which is any. */
+Test(claims, a_cut_is_of_what_came_before)
+{
+	char path[128];
+	struct slicekit j;
+
+	slicekit_open(&j, "step", plain);
+	snprintf(path, sizeof(path), "%s/.staging-step/slices", slicekit_top);
+	begins.dir = open(path, O_RDONLY | O_DIRECTORY);
+	cr_assert(begins.dir >= 0);
+	begins.plan = ck_slices_plan(j.sl);
+	for (unsigned turn = 0; turn < 20; turn++) {
+		struct ck_claims *x = open_claims(), *y = open_claims(), *c;
+
+		claim(x, 0, PART);
+		cut(x, 0, PART);
+		claim(x, PART, PART);
+		claim(y, 0, PART);
+		c = open_claims();
+		cr_expect_eq(ck_claims_bytes(c, 0, 0, 2 * PART), 2 * PART,
+			     "turn %u", turn);
+		ck_claims_close(c);
+		cut(x, 0, 2 * PART);
+		cut(y, 0, 2 * PART);
+		ck_claims_close(x);
+		ck_claims_close(y);
+	}
+	close(begins.dir);
+	slicekit_close(&j);
+}
