@@ -4,6 +4,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/clock.h"
+#include "core/base/fds.h"
 #include "mount-helpers/export/export.h"
 
 #include <dirent.h>
@@ -153,19 +154,57 @@ int export_place_open(const struct cmd *c, struct export_place *p,
 	return ret ? ret : open_both(c, p);
 }
 
-int export_place_finish(const struct cmd *c, struct export_place *p)
+/* OUT has come while it was written; what is written stays, with its record. */
+static int in_the_way(const struct cmd *c, const struct export_place *p)
+{
+	return cmd_fail(c, CMD_USAGE,
+			"%s/%s: is there by now, and not from this export; all "
+			"is written, the same command goes on once it is moved "
+			"away",
+			p->parent, p->name);
+}
+
+static bool is_there(const struct export_place *p)
+{
+	char path[sizeof(p->parent) + sizeof(p->name)];
+	struct stat st;
+
+	if (fstatat(p->parent_fd, p->name, &st, AT_SYMLINK_NOFOLLOW))
+		return false;
+	snprintf(path, sizeof(path), "%s/%s", p->parent, p->name);
+	return p->one || !S_ISDIR(st.st_mode) || !is_empty(path);
+}
+
+/* A folder takes the place of an empty one, and of no other. */
+static int name_it(const struct export_place *p)
 {
 	int from = p->one ? p->temp_fd : p->parent_fd;
+	const char *name = p->one ? p->name : p->temp_dir;
+	int ret = p->one ? ck_fds_rename(from, name, p->parent_fd, p->name,
+					 RENAME_NOREPLACE) :
+			   -EINVAL;
 
+	if (ret != -EINVAL && ret != -ENOSYS)
+		return ret;
+	return renameat(from, name, p->parent_fd, p->name) ? -errno : 0;
+}
+
+int export_place_finish(const struct cmd *c, struct export_place *p)
+{
+	int ret;
+
+	if (is_there(p))
+		return in_the_way(c, p);
 	/* first: whoever ends here leaves an export to be made anew */
 	if ((unlinkat(p->temp_fd, EXPORT_STATE, 0) && errno != ENOENT) ||
 	    (unlinkat(p->temp_fd, EXPORT_STATE_2, 0) && errno != ENOENT))
 		return failed(c, p->path);
-	if (renameat(from, p->one ? p->name : p->temp_dir, p->parent_fd,
-		     p->name) ||
-	    fsync(p->parent_fd))
+	ret = name_it(p);
+	if (!ret && fsync(p->parent_fd))
+		ret = -errno;
+	if (ret)
 		return cmd_fail(c, CMD_SYSTEM, "%s/%s: %s", p->parent, p->name,
-				strerror(errno));
+				strerror(-ret));
 	if (p->one)
 		unlinkat(p->parent_fd, p->temp_dir, AT_REMOVEDIR);
 	return CMD_OK;

@@ -58,7 +58,7 @@ for call in mkdirat flock fork,clone,vfork pwrite64 ftruncate renameat unlinkat 
 	fdatasync fsync wait4,waitid; do
 	try tensors $call 1
 done
-for call in pwrite64 renameat unlinkat fsync; do
+for call in pwrite64 renameat,renameat2 unlinkat fsync; do
 	try tensors $call 2
 	try safetensors $call 1
 done
@@ -127,6 +127,30 @@ kill -9 "$waits"
 wait_for 10 gone "$writes" || fail "it still writes"
 wait 2>/dev/null
 rm -rf o .o.unshard-part
+
+# What comes by that name meanwhile stays, and so does what is written.
+for form in safetensors tensors; do
+	file=.o.unshard-part/a
+	[ $form = tensors ] || file=.o.unshard-part/o
+	strace -f -o trace -e trace=pwrite64 \
+		-e inject=pwrite64:delay_enter=2000000:when=1 \
+		"$UNSHARD" export -o parse-time=60 --to $form m.safetensors o >out 2>err &
+	tracer=$!
+	wait_for 30 test -e $file || fail "$form: nothing is written"
+	if [ $form = tensors ]; then
+		mkdir o && echo kept >o/kept
+	else
+		echo kept >o
+	fi
+	wait $tracer
+	[ $? = 2 ] || fail "$form: $(cat out err)"
+	grep -q '^unshard export: ./o: is there by now' err || fail "$form: $(cat err)"
+	grep -qr kept o || fail "$form: it was written over"
+	rm -r o
+	expect 0 'were there from before' "$UNSHARD" export --to $form m.safetensors o
+	right $form
+	rm -r o
+done
 
 # It holds the lock until its last bytes are on disk: the next one waits a while.
 mkfifo let_go
