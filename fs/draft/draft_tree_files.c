@@ -13,6 +13,7 @@
 #include "core/base/clock.h"
 #include "core/base/whole.h"
 #include "core/root/fault.h"
+#include "fs/kernel/reply.h"
 #include "fs/tree/tree.h"
 
 #include <errno.h>
@@ -324,11 +325,39 @@ int fs_draft_tree_share(struct fs_draft_tree *s, struct fs_draft_tree_file *f,
 	return f->past;
 }
 
+/*
+ * Where writes go to another machine, as on NFS, a close is what says that they
+ * did not arrive; once it has, no fsync says so any more.
+ */
+static int close_fd(struct fs_draft_tree *s, const struct fs_draft_tree_file *f,
+		    int fd, struct ck_err *err)
+{
+	int ret = close(fd) && errno != EINTR ? -errno : 0;
+
+	if (!ret || !f->writes)
+		return 0;
+	fail(s, f, "close", ret, err);
+	ck_draft_poison(s->draft, err->msg);
+	return ret;
+}
+
+int fs_draft_tree_flush(struct fs_draft_tree *s,
+			const struct fs_draft_tree_file *f, struct ck_err *err)
+{
+	int fd = f->writes ? fcntl(f->fd, F_DUPFD_CLOEXEC, 0) : -1;
+
+	return fd < 0 ? 0 : close_fd(s, f, fd, err);
+}
+
 void fs_draft_tree_release(struct fs_draft_tree *s,
 			   struct fs_draft_tree_file *f)
 {
+	struct ck_err err = { 0 };
+
 	fs_draft_tree_detach(s, f);
-	close(f->fd);
+	/* of a map, whose pages came after the last flush */
+	if (close_fd(s, f, f->fd, &err))
+		fs_log("%s", err.msg);
 	if (f->writes)
 		fs_draft_tree_end(s);
 	free(f);

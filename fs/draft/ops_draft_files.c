@@ -329,7 +329,7 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf,
 		fs_reply_written(req, size);
 }
 
-/* Every write was answered for by itself; but a layout is complete now. */
+/* Writes were answered for by themselves; a layout is complete now. */
 static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	bool layout = (ino & FS_INO_MASK) == FS_DRAFT_LAYOUT;
@@ -337,11 +337,15 @@ static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	fs_auto_draft_ref r = { 0 };
 	int ret = fs_draft_ref_find(fs_of(req), ino, &r);
 
-	if (!ret && draft_tree_of(fi))
+	if (ret && !layout)
+		ret = 0;
+	else if (!ret && draft_tree_of(fi)) {
 		fs_draft_tree_closed(r.s->files, draft_tree_of(fi));
-	if (!ret && layout)
+		ret = fs_draft_tree_flush(r.s->files, draft_tree_of(fi), &err);
+	} else if (!ret && layout) {
 		ret = fs_slices_flush(&r, fs_open_of(fi), &err);
-	fs_draft_ref_reply(req, layout ? ret : 0, &err);
+	}
+	fs_draft_ref_reply(req, ret, &err);
 }
 
 static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,

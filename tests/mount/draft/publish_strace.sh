@@ -91,6 +91,18 @@ fsynced "$WORK/w" "$MNT/s4/ranks/0/w" && fail "EIO of an fsync of a slice is not
 calm
 doomed s4
 
+# ---- a close that fails, as NFS says of what did not arrive: fsync says nothing
+# of it afterwards, and on another node never did
+begin s4c
+cp "$K"/* "$MNT/s4c/shards/" || fail cp
+exec 7<>"$MNT/s4c/shards/dp0-tp0.safetensors"
+head -c 100 "$K/dp0-tp0.safetensors" >&7
+inject close:error=EIO
+python3 -c 'import os; os.close(7)' 2>"$WORK/err" && fail "EIO of a close is not told"
+calm
+exec 7>&-
+doomed s4c
+
 # ---- each fsync of a publish by command; what was not doomed can be published
 for kind in files slices; do
 	n=0 lost=0
