@@ -53,6 +53,9 @@ void ck_claims_close(struct ck_claims *c)
 	ck_journal_close(&c->log);
 	ck_claims_free_sets(c, &c->own);
 	ck_claims_free_sets(c, &c->others);
+	ck_claims_forget_others(c);
+	free(c->other.v);
+	free(c->over.v);
 	pthread_mutex_destroy(&c->lock);
 	free(c);
 }
@@ -117,10 +120,13 @@ static int cut(struct ck_claims *c, uint32_t file, uint64_t off, uint64_t end,
 {
 	/* journals of mounts that have ended become ours, and then are cut */
 	int ret = ck_claims_log_start(c, err);
-	uint64_t before = c->own.written[file].total;
+	uint64_t before;
 
+	if (!ret && off < end)
+		ret = ck_claims_cut_others(c, file, off, end, err);
 	if (ret || off >= end || !has_any(&c->own.written[file], off, end))
 		return ret;
+	before = c->own.written[file].total;
 	c->cuts++;
 	ret = ck_claims_put(&c->log, CK_CLAIMS_CUT, file, off, end, err);
 	if (!ret && has_any(&c->own.safe[file], off, end))

@@ -47,7 +47,10 @@ void ck_claims_close(struct ck_claims *c);
 /* Bytes [off, off + len) of @file were written. */
 int ck_claims_add(struct ck_claims *c, uint32_t file, uint64_t off,
 		  uint64_t len, struct ck_err *err);
-/* They are to be written anew.  What other mounts, alive, say of them stays. */
+/*
+ * They are to be written anew, whoever has claimed them up to now.  Where there
+ * are many journals, what others claimed a moment ago may stay.
+ */
 int ck_claims_cut(struct ck_claims *c, uint32_t file, uint64_t off,
 		  uint64_t len, struct ck_err *err);
 /*

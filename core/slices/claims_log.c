@@ -10,6 +10,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/clock.h"
 #include "core/root/openat_beneath.h"
 
 #include <errno.h>
@@ -54,9 +55,16 @@ void ck_claims_free_sets(const struct ck_claims *c, struct ck_claims_sets *s)
 
 struct reading {
 	const struct ck_slice_plan *plan;
-	struct ck_claims_sets *to;
-	bool all; /* else what is durable */
+	struct ck_claims_other *to;
+	const struct ck_journal *j;
+	const struct ck_claims_over *over; /* said of it, and not applied yet */
+	size_t nr;
 };
+
+uint64_t ck_claims_log_id(const char *name)
+{
+	return *name ? strtoull(name + 2, NULL, 16) : 0;
+}
 
 int ck_claims_bad_record(const struct ck_journal_record *r, struct ck_err *err)
 {
@@ -81,31 +89,67 @@ int ck_claims_body(const struct ck_slice_plan *plan,
 		       ck_claims_bad_record(r, err);
 }
 
+static int cut(struct ck_claims_sets *s, const struct ck_claims_body *b)
+{
+	return ck_intervals_cut(&s->written[b->file], b->off,
+				b->off + b->len) ||
+	       ck_intervals_cut(&s->safe[b->file], b->off, b->off + b->len);
+}
+
+/* What of it is written still: others may have cut what was made durable. */
+static int make_safe(struct ck_claims_sets *s, const struct ck_claims_body *b)
+{
+	const struct ck_interval *run;
+	uint64_t at = b->off, end = b->off + b->len;
+	int ret = 0;
+
+	while (!ret && at < end &&
+	       (run = ck_intervals_at(&s->written[b->file], at)) &&
+	       run->off < end) {
+		ret = ck_intervals_add(&s->safe[b->file], CK_MAX(at, run->off),
+				       CK_MIN(end, run->end));
+		at = run->end;
+	}
+	return ret;
+}
+
+/* What was said of the journal when it was as long as @upto. */
+static int apply_over(struct reading *in, uint64_t upto)
+{
+	int ret = 0;
+
+	for (; !ret && in->nr && in->over->upto <= upto; in->over++, in->nr--)
+		ret = cut(&in->to->sets, &in->over->b);
+	return ret;
+}
+
 static int take(void *ctx, const struct ck_journal_record *r,
 		struct ck_err *err)
 {
-	const struct reading *in = ctx;
-	struct ck_intervals *written, *safe;
+	struct reading *in = ctx;
+	struct ck_claims_sets *to = &in->to->sets;
+	struct ck_claims_over over;
 	struct ck_claims_body b;
-	uint64_t end;
 	int ret = 0;
 
+	if (apply_over(in, in->j->end))
+		return ck_no_memory(err);
+	if (r->type == CK_CLAIMS_OVER) {
+		ret = ck_claims_over_body(in->plan, r, &over, err);
+		return ret ? ret : ck_vec_put(&in->to->over, err, over);
+	}
 	if (r->type > CK_CLAIMS_CUT && r->type <= CK_CLAIMS_ALL)
 		return 0;
 	ret = ck_claims_body(in->plan, r, &b, err);
 	if (ret)
 		return ret;
-	written = &in->to->written[b.file];
-	safe = &in->to->safe[b.file];
-	end = b.off + b.len;
 	if (r->type == CK_CLAIMS_CUT)
-		ret = ck_intervals_cut(written, b.off, end) ||
-		      ck_intervals_cut(safe, b.off, end);
-	if (r->type == CK_CLAIMS_SAFE)
-		ret = ck_intervals_add(safe, b.off, end);
-	if (!ret && (r->type == CK_CLAIMS_SAFE ||
-		     (r->type == CK_CLAIMS_WRITTEN && in->all)))
-		ret = ck_intervals_add(written, b.off, end);
+		ret = cut(to, &b);
+	else if (r->type == CK_CLAIMS_SAFE)
+		ret = make_safe(to, &b);
+	else
+		ret = ck_intervals_add(&to->written[b.file], b.off,
+				       b.off + b.len);
 	return ret ? ck_no_memory(err) : 0;
 }
 
@@ -113,12 +157,37 @@ static int take(void *ctx, const struct ck_journal_record *r,
  * Of another boot, or another machine, only what was durable counts: the
  * bytes of the rest may never have left its memory.
  */
-static int read_journal(const struct ck_claims *c, struct ck_journal *j,
-			struct ck_claims_sets *to, struct ck_err *err)
+static int leave_safe(const struct ck_claims *c, struct ck_claims_sets *s)
 {
-	struct reading in = { .plan = c->plan, .to = to, .all = j->same_boot };
+	int ret = 0;
 
-	return ck_journal_replay(j, take, &in, err);
+	for (uint32_t i = 0; i < c->plan->nr_files && !ret; i++) {
+		ck_intervals_free(&s->written[i]);
+		ret = ck_intervals_join(&s->written[i], &s->safe[i]);
+	}
+	return ret;
+}
+
+int ck_claims_read_log(struct ck_claims *c, struct ck_journal *j, uint64_t log,
+		       struct ck_claims_other *to, struct ck_err *err)
+{
+	struct reading in = { .plan = c->plan, .to = to, .j = j };
+	struct ck_claims_over *over;
+	int ret = ck_claims_over_of(c, log, &over, &in.nr, err);
+
+	if (ret)
+		return ret;
+	in.over = over;
+	to->log = log;
+	ret = ck_claims_new_sets(c, &to->sets) ?
+		      ck_journal_replay(j, take, &in, err) :
+		      ck_no_memory(err);
+	if (!ret && apply_over(&in, UINT64_MAX))
+		ret = ck_no_memory(err);
+	if (!ret && !j->same_boot && leave_safe(c, &to->sets))
+		ret = ck_no_memory(err);
+	free(over);
+	return ret;
 }
 
 int ck_claims_open_log(const struct ck_claims *c, const char *name, bool write,
@@ -156,31 +225,131 @@ int ck_claims_each_log(struct ck_claims *c,
 	return ret;
 }
 
+static void forget_other(const struct ck_claims *c, struct ck_claims_other *o)
+{
+	ck_claims_free_sets(c, &o->sets);
+	free(o->over.v);
+	*o = (struct ck_claims_other){ 0 };
+}
+
+void ck_claims_forget_others(struct ck_claims *c)
+{
+	for (size_t i = 0; i < c->other.nr; i++)
+		forget_other(c, &c->other.v[i]);
+	c->other.nr = 0;
+}
+
 static int read_other(struct ck_claims *c, const char *name, void *ctx,
 		      struct ck_err *err)
 {
 	ck_auto_journal struct ck_journal j = { .fd = -1 };
-	struct ck_claims_sets s = { 0 };
+	struct ck_claims_other o = { 0 };
 	int ret = ck_claims_open_log(c, name, false, &j, err);
 
 	(void)ctx;
 	if (ret)
 		return ret == -ENOENT ? 0 : ret;
-	/* by itself, for its cuts are of what it claimed */
-	ret = ck_claims_new_sets(c, &s) ? read_journal(c, &j, &s, err) :
-					  ck_no_memory(err);
-	for (uint32_t i = 0; i < c->plan->nr_files && !ret; i++)
-		if (ck_intervals_join(&c->others.written[i], &s.written[i]) ||
-		    ck_intervals_join(&c->others.safe[i], &s.safe[i]))
-			ret = ck_no_memory(err);
-	ck_claims_free_sets(c, &s);
+	ret = ck_claims_read_log(c, &j, ck_claims_log_id(name), &o, err);
+	if (!ret)
+		ret = ck_vec_put(&c->other, err, o);
+	if (ret)
+		forget_other(c, &o);
 	return ret;
+}
+
+/* Once more, for others that were read later have said something of it. */
+static int read_again(struct ck_claims *c, struct ck_claims_other *o,
+		      struct ck_err *err)
+{
+	ck_auto_journal struct ck_journal j = { .fd = -1 };
+	struct ck_claims_other now = { 0 };
+	char name[24];
+	int ret;
+
+	snprintf(name, sizeof(name), "w-%016" PRIx64 ".log", o->log);
+	ret = ck_claims_open_log(c, name, false, &j, err);
+	if (!ret)
+		ret = ck_claims_read_log(c, &j, o->log, &now, err);
+	if (!ret || ret == -ENOENT) {
+		/* gone: what took its place is read the next time */
+		forget_other(c, o);
+		*o = now;
+		return ret ? ck_claims_new_sets(c, &o->sets) ?
+			     0 :
+			     ck_no_memory(err) :
+			     0;
+	}
+	forget_other(c, &now);
+	return ret;
+}
+
+/* What others have said of ours since. */
+static int read_own(struct ck_claims *c, struct ck_err *err)
+{
+	ck_auto_journal struct ck_journal j = { .fd = -1 };
+	struct ck_claims_other now = { 0 };
+	uint64_t log = ck_claims_log_id(c->name);
+	struct ck_claims_over *over;
+	size_t nr;
+	int ret = ck_claims_over_of(c, log, &over, &nr, err);
+
+	free(over);
+	if (ret || c->log.fd < 0 || nr == c->over_us)
+		return ret;
+	ret = ck_claims_open_log(c, c->name, false, &j, err);
+	j.same_boot = true; /* where nobody says which that is, too */
+	if (!ret)
+		ret = ck_claims_read_log(c, &j, log, &now, err);
+	if (!ret) {
+		struct ck_claims_sets was = c->own;
+
+		c->own = now.sets;
+		now.sets = was;
+		c->over_us = nr;
+		c->cuts++;
+		c->nr = 0;
+		for (uint32_t i = 0; i < c->plan->nr_files; i++)
+			c->nr += c->own.written[i].total;
+	}
+	forget_other(c, &now);
+	return ret;
+}
+
+int ck_claims_join(const struct ck_claims *c, struct ck_claims_sets *to,
+		   const struct ck_claims_sets *s, struct ck_err *err)
+{
+	for (uint32_t i = 0; i < c->plan->nr_files; i++)
+		if (ck_intervals_join(&to->written[i], &s->written[i]) ||
+		    ck_intervals_join(&to->safe[i], &s->safe[i]))
+			return ck_no_memory(err);
+	return 0;
+}
+
+static bool says_over(const struct ck_claims *c)
+{
+	for (size_t i = 0; i < c->other.nr; i++)
+		if (c->other.v[i].over.nr)
+			return true;
+	return false;
 }
 
 int ck_claims_read_others(struct ck_claims *c, struct ck_err *err)
 {
+	int64_t begin = ck_now_ns();
+	bool again;
+	int ret;
+
 	empty(c, &c->others);
-	return ck_claims_each_log(c, read_other, NULL, err);
+	ck_claims_forget_others(c);
+	ret = ck_claims_each_log(c, read_other, NULL, err);
+	again = !ret && says_over(c);
+	for (size_t i = 0; again && !ret && i < c->other.nr; i++)
+		ret = read_again(c, &c->other.v[i], err);
+	for (size_t i = 0; !ret && i < c->other.nr; i++)
+		ret = ck_claims_join(c, &c->others, &c->other.v[i].sets, err);
+	c->read_ns = ck_now_ns();
+	c->reading_ns = c->read_ns - begin;
+	return ret ? ret : read_own(c, err);
 }
 
 /* ---- our own ---- */
@@ -280,26 +449,38 @@ static void write_anew(struct ck_claims *c)
 	struct ck_journal j;
 	char name[24], temp[32];
 	bool any;
-	int ret = make_log(c, &j, name, temp, NULL);
+	int ret = ck_claims_read_others(c, NULL);
 
+	if (!ret)
+		ret = make_log(c, &j, name, temp, NULL);
 	if (ret)
 		return;
 	ret = put_sets(c, &c->own, &j, &any, NULL);
+	any |= c->over.nr;
+	if (!ret)
+		ret = ck_claims_put_over(c, &j, NULL);
 	if (!ret)
 		ret = ck_journal_reserve(&j, NULL);
 	if (!ret && any)
 		ret = ck_journal_sync(&j, NULL);
 	if (!ret)
-		ret = ck_journal_rename(&j, c->dir, temp, c->name, "slices/",
+		ret = ck_journal_rename(&j, c->dir, temp, name, "slices/",
 					NULL);
 	if (ret) {
 		unlinkat(c->dir, temp, 0);
 		ck_journal_close(&j);
 		return;
 	}
-	/* after a loss of power either may be there; they say the same */
+	/*
+	 * By a name of its own, for what others say of the old one goes by its
+	 * length.  After a loss of power either may be there, or both; they say
+	 * the same.
+	 */
+	unlinkat(c->dir, c->name, 0);
 	ck_journal_close(&c->log);
 	c->log = j;
+	strcpy(c->name, name);
+	c->over_us = 0;
 }
 
 /* How many stretches: more or less than there were. */
@@ -323,24 +504,28 @@ void ck_claims_log_shorten(struct ck_claims *c)
 }
 
 /* What it says becomes ours, as durable as it was. */
-static int move_all(struct ck_claims *c, struct ck_journal *from,
-		    struct ck_claims_sets *s, struct ck_err *err)
+static int move_all(struct ck_claims *c, struct ck_journal *from, uint64_t log,
+		    struct ck_err *err)
 {
-	bool any;
-	int ret = read_journal(c, from, s, err);
+	struct ck_claims_other o = { 0 };
+	bool any = false;
+	int ret = ck_claims_read_log(c, from, log, &o, err);
 
 	if (!ret)
-		ret = put_sets(c, s, &c->log, &any, err);
-	if (!ret && any)
+		ret = put_sets(c, &o.sets, &c->log, &any, err);
+	if (!ret)
+		ret = ck_claims_take_over(c, log, err);
+	if (!ret && (any || o.over.nr))
 		ret = ck_claims_log_sync(c, &c->log, err);
 	for (uint32_t i = 0; i < c->plan->nr_files && !ret; i++) {
 		uint64_t before = c->own.written[i].total;
 
-		if (ck_intervals_join(&c->own.written[i], &s->written[i]) ||
-		    ck_intervals_join(&c->own.safe[i], &s->safe[i]))
+		if (ck_intervals_join(&c->own.written[i], &o.sets.written[i]) ||
+		    ck_intervals_join(&c->own.safe[i], &o.sets.safe[i]))
 			ret = ck_no_memory(err);
 		ck_claims_count(c, i, before);
 	}
+	forget_other(c, &o);
 	return ret;
 }
 
@@ -350,7 +535,6 @@ static int take_over(struct ck_claims *c, const char *name, void *ctx,
 {
 	ck_auto_journal struct ck_journal j = { .fd = -1 };
 	struct ck_claims_sums **told = ctx;
-	struct ck_claims_sets s = { 0 };
 	struct stat st;
 	int ret = ck_claims_open_log(c, name, true, &j, err);
 
@@ -361,9 +545,7 @@ static int take_over(struct ck_claims *c, const char *name, void *ctx,
 	/* before the first of them goes; without, a publish reads more */
 	if (!*told)
 		ck_claims_read_told(c, told, NULL);
-	ret = ck_claims_new_sets(c, &s) ? move_all(c, &j, &s, err) :
-					  ck_no_memory(err);
-	ck_claims_free_sets(c, &s);
+	ret = move_all(c, &j, ck_claims_log_id(name), err);
 	if (!ret)
 		unlinkat(c->dir, name, 0);
 	return ret;
@@ -395,6 +577,8 @@ int ck_claims_log_start(struct ck_claims *c, struct ck_err *err)
 	if (c->log.fd >= 0)
 		return 0;
 	ret = start(c, err);
+	if (!ret)
+		ret = ck_claims_keep_fresh(c, err);
 	if (!ret)
 		ret = ck_claims_each_log(c, take_over, &told, err);
 	if (!ret)

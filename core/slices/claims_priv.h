@@ -16,7 +16,8 @@ enum {
 	CK_CLAIMS_CUT,
 	CK_CLAIMS_BLOCKS, /* these three: claims_sums.c */
 	CK_CLAIMS_DIGESTS,
-	CK_CLAIMS_ALL
+	CK_CLAIMS_ALL,
+	CK_CLAIMS_OVER /* claims_over.c */
 };
 /* What the first three have. */
 struct ck_claims_body {
@@ -29,16 +30,33 @@ int ck_claims_body(const struct ck_slice_plan *plan,
 		   struct ck_claims_body *out, struct ck_err *err);
 int ck_claims_bad_record(const struct ck_journal_record *r, struct ck_err *err);
 
+/* What another journal had claimed of @b, by its byte @upto, is to be written anew. */
+struct ck_claims_over {
+	struct ck_claims_body b;
+	uint64_t log, upto; /* which one; how long it was then */
+};
+
 /* Of each file of the plan: what was written, and what of it is durable. */
 struct ck_claims_sets {
 	struct ck_intervals *written, *safe;
+};
+
+/* A journal of somebody else. */
+struct ck_claims_other {
+	uint64_t log;
+	struct ck_claims_sets sets;
+	CK_VEC(struct ck_claims_over) over; /* that it says */
 };
 
 struct ck_claims {
 	int dir;
 	const struct ck_slice_plan *plan;
 	pthread_mutex_t lock; /* held by callers of all below */
-	struct ck_claims_sets own, others;
+	struct ck_claims_sets own, others; /* others: all of @other */
+	CK_VEC(struct ck_claims_other) other;
+	CK_VEC(struct ck_claims_over) over; /* that our journal says */
+	size_t over_us; /* how many others say of it, and we know of */
+	int64_t read_ns, reading_ns; /* when others were read; for how long */
 	uint64_t cuts; /* how many there were of ours */
 	uint64_t nr; /* stretches of ours */
 	uint64_t look_at; /* length of the journal to look at it once more */
@@ -50,8 +68,19 @@ bool ck_claims_new_sets(const struct ck_claims *c, struct ck_claims_sets *s);
 void ck_claims_free_sets(const struct ck_claims *c, struct ck_claims_sets *s);
 /* @file had @before stretches that were written. */
 void ck_claims_count(struct ck_claims *c, uint32_t file, uint64_t before);
-/* What all journals but our own say, into c->others. */
+/*
+ * What all journals but our own say, into c->others; and what they say of ours,
+ * which then has less.
+ */
 int ck_claims_read_others(struct ck_claims *c, struct ck_err *err);
+void ck_claims_forget_others(struct ck_claims *c);
+uint64_t ck_claims_log_id(const char *name);
+/* As ck_claims_read_others(), of one; applies what @c knows that others say of it. */
+int ck_claims_read_log(struct ck_claims *c, struct ck_journal *j, uint64_t log,
+		       struct ck_claims_other *to, struct ck_err *err);
+/* All of @s is part of @to, too. */
+int ck_claims_join(const struct ck_claims *c, struct ck_claims_sets *to,
+		   const struct ck_claims_sets *s, struct ck_err *err);
 /* Makes ours, and takes over those whose mounts are gone. */
 int ck_claims_log_start(struct ck_claims *c, struct ck_err *err);
 /* @call gets the name of each journal but our own. */
@@ -69,6 +98,30 @@ int ck_claims_log_sync(const struct ck_claims *c, struct ck_journal *j,
 		       struct ck_err *err);
 /* Where most of it does not count any more. */
 void ck_claims_log_shorten(struct ck_claims *c);
+
+/* ---- claims_over.c ---- */
+
+/* As ck_claims_body(). */
+int ck_claims_over_body(const struct ck_slice_plan *plan,
+			const struct ck_journal_record *r,
+			struct ck_claims_over *out, struct ck_err *err);
+/* All that is known to be said of journal @log, by @upto; the caller's. */
+int ck_claims_over_of(const struct ck_claims *c, uint64_t log,
+		      struct ck_claims_over **v, size_t *nr,
+		      struct ck_err *err);
+/* ck_claims_read_others(), if that was not a moment ago. */
+int ck_claims_keep_fresh(struct ck_claims *c, struct ck_err *err);
+/* What others have claimed of [off, end) is to be written anew. */
+int ck_claims_cut_others(struct ck_claims *c, uint32_t file, uint64_t off,
+			 uint64_t end, struct ck_err *err);
+/* In our journal, which is @j, what is said of those that are still there. */
+int ck_claims_put_over(const struct ck_claims *c, struct ck_journal *j,
+		       struct ck_err *err);
+/* What journal @log says of others, in ours too, for it goes. */
+int ck_claims_take_over(struct ck_claims *c, uint64_t log, struct ck_err *err);
+
+/* ---- claims_sums.c ---- */
+
 /* As ck_claims_told(). */
 int ck_claims_read_told(struct ck_claims *c, struct ck_claims_sums **out,
 			struct ck_err *err);

@@ -241,6 +241,7 @@ static int take(void *ctx, const struct ck_journal_record *r,
 		struct ck_err *err)
 {
 	const struct reading *in = ctx;
+	struct ck_claims_over over;
 	struct ck_claims_body b;
 	int ret;
 
@@ -252,7 +253,12 @@ static int take(void *ctx, const struct ck_journal_record *r,
 	case CK_CLAIMS_ALL:
 		return take_all(in, r, err);
 	}
-	ret = ck_claims_body(in->plan, r, &b, err);
+	if (r->type == CK_CLAIMS_OVER) {
+		ret = ck_claims_over_body(in->plan, r, &over, err);
+		b = over.b;
+	} else {
+		ret = ck_claims_body(in->plan, r, &b, err);
+	}
 	if (!ret)
 		claim(&in->to[b.file], in->journal);
 	return ret;

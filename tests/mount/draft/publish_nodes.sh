@@ -117,6 +117,32 @@ put "$B/step-5/shards" __3_0.distcp
 wait_for 15 shown step-5 || fail "the rerun does not complete it: $(cat "$WORK/log")"
 whole "$B/step-5" || fail "step-5 is torn"
 
+# ---- a slice that one node wrote, and that another empties and writes a half of,
+# is not what the first one wrote and the half; whoever writes all of it completes it
+layout() {
+	mkdir "$A/$1" && cat >"$A/$1/unshard-layout.json" <<-J || fail "layout of $1"
+		{"unshard_layout": 1, "mesh": {"axes": [{"name": "dp", "size": 2}]},
+		 "tensors": [{"name": "w", "dtype": "uint8", "shape": [100000]},
+		             {"name": "v", "dtype": "uint8", "shape": [10]}],
+		 "write": {}}
+	J
+}
+head -c 100000 /dev/zero | tr '\0' a >"$WORK/before"
+head -c 100000 /dev/zero | tr '\0' b >"$WORK/after"
+for how in removed emptied; do
+	s=slices-$how
+	layout $s
+	cp "$WORK/before" "$A/$s/ranks/0/w" || fail "$how: cp"
+	[ $how = emptied ] || rm "$B/$s/ranks/1/w" || fail rm
+	head -c 60000 "$WORK/after" >"$B/$s/ranks/1/w" || fail "$how: a half"
+	printf 0123456789 >"$B/$s/ranks/1/v" || fail "$how: v"
+	expect 1 'not complete: w: bytes 60000 to 100000 of 100000 were not written' \
+		"$UNSHARD" publish "$A/$s"
+	cp "$WORK/after" "$A/$s/ranks/0/w" || fail "$how: again"
+	wait_for 15 shown $s || fail "$how: not published: $("$UNSHARD" status "$A")"
+	same "$B/$s/tensors/w" "$WORK/after"
+done
+
 # ---- gc leaves what a mount has, wherever it is
 mkdir "$A/step-6"
 echo x >"$A/step-6/shards/x"
@@ -125,6 +151,7 @@ for m in "$A" "$B"; do "$UNSHARD" umount "$m" || fail "umount $m"; done
 # the workers end a moment after their mounts
 collected() { "$UNSHARD" gc --age 0 "$SRC" | grep -q 'removed: step-6'; }
 wait_for 10 collected || fail gc
-[ "$(ls -A "$SRC" | tr '\n' ' ')" = "step-1 step-2 step-3 step-4 step-5 " ] ||
+[ "$(ls -A "$SRC" | tr '\n' ' ')" = \
+	"slices-emptied slices-removed step-1 step-2 step-3 step-4 step-5 " ] ||
 	fail "left over: $(ls -A "$SRC")"
 done_ok

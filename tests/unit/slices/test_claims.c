@@ -192,33 +192,101 @@ static void cut(struct ck_claims *c, uint64_t off, uint64_t len)
 	cr_assert_eq(ck_claims_cut(c, 0, off, len, &err), 0, "%s", err.msg);
 }
 
-/* Journals are read in the order of the folder, which is any. */
-Test(claims, a_cut_is_of_what_came_before)
+static void expect_bytes(uint64_t off, uint64_t len, uint64_t bytes,
+			 const char *when)
+{
+	struct ck_claims *c = open_claims();
+
+	cr_expect_eq(ck_claims_bytes(c, 0, off, off + len), bytes,
+		     "%s: %" PRIu64, when,
+		     ck_claims_bytes(c, 0, off, off + len));
+	ck_claims_close(c);
+}
+
+static void begin_cuts(struct slicekit *j)
 {
 	char path[128];
-	struct slicekit j;
 
-	slicekit_open(&j, "step", plain);
+	slicekit_open(j, "step", plain);
 	snprintf(path, sizeof(path), "%s/.staging-step/slices", slicekit_top);
 	begins.dir = open(path, O_RDONLY | O_DIRECTORY);
 	cr_assert(begins.dir >= 0);
-	begins.plan = ck_slices_plan(j.sl);
+	begins.plan = ck_slices_plan(j->sl);
+}
+
+static void end_cuts(struct slicekit *j)
+{
+	close(begins.dir);
+	slicekit_close(j);
+}
+
+/* Journals are read in the order of the folder, which is any. */
+Test(claims, a_cut_is_of_what_came_before)
+{
+	struct slicekit j;
+
+	begin_cuts(&j);
 	for (unsigned turn = 0; turn < 20; turn++) {
-		struct ck_claims *x = open_claims(), *y = open_claims(), *c;
+		struct ck_claims *x = open_claims(), *y = open_claims();
 
 		claim(x, 0, PART);
 		cut(x, 0, PART);
 		claim(x, PART, PART);
 		claim(y, 0, PART);
-		c = open_claims();
-		cr_expect_eq(ck_claims_bytes(c, 0, 0, 2 * PART), 2 * PART,
-			     "turn %u", turn);
-		ck_claims_close(c);
-		cut(x, 0, 2 * PART);
+		expect_bytes(0, 2 * PART, 2 * PART, "cut, then written");
 		cut(y, 0, 2 * PART);
+		expect_bytes(0, 2 * PART, 0, "all are cut");
 		ck_claims_close(x);
 		ck_claims_close(y);
 	}
-	close(begins.dir);
-	slicekit_close(&j);
+	end_cuts(&j);
+}
+
+/* Of all that mounts have claimed, alive or not, before or since. */
+Test(claims, a_cut_is_of_others_too)
+{
+	struct ck_claims *x, *y, *z;
+	struct ck_err err = { 0 };
+	uint64_t from, to;
+	struct slicekit j;
+
+	ck_claims_slack = 1024;
+	begin_cuts(&j);
+	x = open_claims();
+	y = open_claims();
+	claim(x, 0, 3 * PART);
+	cut(y, 0, 2 * PART);
+	expect_bytes(0, 3 * PART, PART, "cut by another");
+	claim(y, 0, PART);
+	expect_bytes(0, 3 * PART, 2 * PART, "a part is written");
+	/* and by who had claimed it */
+	cr_assert_eq(ck_claims_refresh(x, &err), 0, "%s", err.msg);
+	ck_claims_gap(x, 0, 0, 3 * PART, &from, &to);
+	cr_expect(from == PART && to == 2 * PART, "%" PRIu64 " %" PRIu64, from,
+		  to);
+	claim(x, PART, PART);
+	expect_bytes(0, 3 * PART, 3 * PART, "all is written");
+	cut(y, 2 * PART, PART);
+	/* journals that are written anew, and of mounts that have ended */
+	for (unsigned i = 0; i < 100; i++) {
+		claim(x, 6 * PART, PART);
+		cut(x, 6 * PART, PART);
+		claim(y, 7 * PART, PART);
+		cut(y, 7 * PART, PART);
+	}
+	expect_bytes(0, 3 * PART, 2 * PART, "written anew");
+	ck_claims_close(y);
+	expect_bytes(0, 3 * PART, 2 * PART, "one has ended");
+	z = open_claims();
+	claim(z, 5 * PART, PART);
+	expect_bytes(0, 6 * PART, 3 * PART, "and was taken over");
+	ck_claims_close(x);
+	ck_claims_close(z);
+	z = open_claims();
+	claim(z, 4 * PART, PART);
+	expect_bytes(0, 6 * PART, 4 * PART, "all have ended");
+	cut(z, 0, 6 * PART);
+	expect_bytes(0, 6 * PART, 0, "nothing is left");
+	ck_claims_close(z);
+	end_cuts(&j);
 }

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * claims_over.c - what is to be written anew, of what others have claimed
+ *
+ * Nobody writes to another's journal, nor is there a clock that all of them go by.
+ * So who empties a slice says in his own which claims of others are over: those in
+ * that journal up to the length that it has.  What its owner claims later counts.
+ */
+#include "core/slices/claims_priv.h"
+
+#include "core/base/auto.h"
+#include "core/base/check.h"
+#include "core/base/clock.h"
+#include "core/base/search.h"
+#include "core/root/openat_beneath.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What takes longer to read, of many or far journals, may take 1/8 of the time. */
+#define QUICK_NS INT64_C(2000000)
+#define SHARE 8
+#define TRIES 8 /* journals come and go */
+
+int ck_claims_over_body(const struct ck_slice_plan *plan,
+			const struct ck_journal_record *r,
+			struct ck_claims_over *out, struct ck_err *err)
+{
+	if (r->len != sizeof(*out))
+		return ck_claims_bad_record(r, err);
+	memcpy(out, r->body, sizeof(*out));
+	return out->b.file < plan->nr_files &&
+			       ck_range_ok(out->b.off, out->b.len,
+					   plan->files[out->b.file].size) ?
+		       0 :
+		       ck_claims_bad_record(r, err);
+}
+
+static int by_length(const void *a, const void *b)
+{
+	const struct ck_claims_over *x = a, *y = b;
+
+	return ck_order(x->upto, y->upto);
+}
+
+static size_t pick(const struct ck_claims_over *v, size_t nr, uint64_t log,
+		   struct ck_claims_over *to)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < nr; i++)
+		if (v[i].log == log) {
+			if (to)
+				to[n] = v[i];
+			n++;
+		}
+	return n;
+}
+
+static size_t pick_all(const struct ck_claims *c, uint64_t log,
+		       struct ck_claims_over *to)
+{
+	size_t n = pick(c->over.v, c->over.nr, log, to);
+
+	for (size_t i = 0; i < c->other.nr; i++)
+		n += pick(c->other.v[i].over.v, c->other.v[i].over.nr, log,
+			  to ? to + n : NULL);
+	return n;
+}
+
+int ck_claims_over_of(const struct ck_claims *c, uint64_t log,
+		      struct ck_claims_over **v, size_t *nr, struct ck_err *err)
+{
+	*nr = pick_all(c, log, NULL);
+	*v = calloc(*nr + 1, sizeof(**v));
+	if (!*v)
+		return ck_no_memory(err);
+	pick_all(c, log, *v);
+	if (*nr)
+		qsort(*v, *nr, sizeof(**v), by_length);
+	return 0;
+}
+
+/* How long journal @log is; opened, for a node may remember an older length. */
+static int length_of(const struct ck_claims *c, uint64_t log, uint64_t *len)
+{
+	ck_auto_fd int fd = -1;
+	char name[24];
+	struct stat st;
+
+	snprintf(name, sizeof(name), "w-%016" PRIx64 ".log", log);
+	fd = ck_beneath_file(c->dir, name, O_RDONLY);
+	if (fd < 0 || fstat(fd, &st))
+		return fd < 0 ? fd : -errno;
+	*len = (uint64_t)st.st_size;
+	return 0;
+}
+
+static int say(struct ck_claims *c, const struct ck_claims_over *over,
+	       struct ck_err *err)
+{
+	int ret;
+
+	if (!ck_vec_reserve(&c->over, 1))
+		return ck_no_memory(err);
+	ret = ck_journal_append(&c->log, CK_CLAIMS_OVER, over, sizeof(*over),
+				err);
+	if (!ret)
+		c->over.v[c->over.nr++] = *over;
+	return ret;
+}
+
+static bool has_any(const struct ck_intervals *set, uint64_t off, uint64_t end)
+{
+	const struct ck_interval *run = ck_intervals_at(set, off);
+
+	return run && run->off < end;
+}
+
+/* -ENOENT: that journal is gone. */
+static int cut_one(struct ck_claims *c, struct ck_claims_other *o,
+		   const struct ck_claims_body *b, struct ck_err *err)
+{
+	struct ck_claims_over over = { .b = *b, .log = o->log };
+	uint64_t end = b->off + b->len;
+	bool durable = has_any(&o->sets.safe[b->file], b->off, end);
+	int ret = length_of(c, o->log, &over.upto);
+
+	if (ret == -ENOENT)
+		return ret;
+	if (ret)
+		return ck_fail(err, -ret, "slices: a journal: %s",
+			       strerror(-ret));
+	c->cuts++;
+	ret = say(c, &over, err);
+	/* before bytes of it change: else a loss of power brings it back */
+	if (!ret && durable)
+		ret = ck_claims_log_sync(c, &c->log, err);
+	if (!ret && (ck_intervals_cut(&o->sets.written[b->file], b->off, end) ||
+		     ck_intervals_cut(&o->sets.safe[b->file], b->off, end)))
+		ret = ck_no_memory(err);
+	return ret;
+}
+
+static int cut_all(struct ck_claims *c, const struct ck_claims_body *b,
+		   struct ck_err *err)
+{
+	uint64_t end = b->off + b->len;
+	int ret = 0;
+
+	for (size_t i = 0; !ret && i < c->other.nr; i++)
+		if (has_any(&c->other.v[i].sets.written[b->file], b->off, end))
+			ret = cut_one(c, &c->other.v[i], b, err);
+	if (!ret &&
+	    (ck_intervals_cut(&c->others.written[b->file], b->off, end) ||
+	     ck_intervals_cut(&c->others.safe[b->file], b->off, end)))
+		ret = ck_no_memory(err);
+	return ret;
+}
+
+int ck_claims_keep_fresh(struct ck_claims *c, struct ck_err *err)
+{
+	bool old = c->reading_ns < QUICK_NS ||
+		   ck_now_ns() - c->read_ns >= SHARE * c->reading_ns;
+
+	return old ? ck_claims_read_others(c, err) : 0;
+}
+
+int ck_claims_cut_others(struct ck_claims *c, uint32_t file, uint64_t off,
+			 uint64_t end, struct ck_err *err)
+{
+	const struct ck_claims_body b = { .off = off,
+					  .len = end - off,
+					  .file = file };
+	int ret = ck_claims_keep_fresh(c, err);
+
+	for (int i = 0; !ret && i < TRIES; i++) {
+		ret = cut_all(c, &b, err);
+		if (ret != -ENOENT)
+			return ret;
+		/* another took it over, or its owner wrote it anew */
+		ret = ck_claims_read_others(c, err);
+	}
+	return ret ? ret : ck_fail(err, EAGAIN, "slices: journals come and go");
+}
+
+int ck_claims_put_over(const struct ck_claims *c, struct ck_journal *j,
+		       struct ck_err *err)
+{
+	uint64_t len;
+	int ret = 0;
+
+	for (size_t i = 0; !ret && i < c->over.nr; i++)
+		if (length_of(c, c->over.v[i].log, &len) != -ENOENT)
+			ret = ck_journal_append(j, CK_CLAIMS_OVER,
+						&c->over.v[i],
+						sizeof(c->over.v[i]), err);
+	return ret;
+}
+
+int ck_claims_take_over(struct ck_claims *c, uint64_t log, struct ck_err *err)
+{
+	uint64_t len;
+	int ret = 0;
+
+	for (size_t i = 0; i < c->other.nr; i++) {
+		const struct ck_claims_other *o = &c->other.v[i];
+
+		for (size_t k = 0; o->log == log && !ret && k < o->over.nr; k++)
+			if (length_of(c, o->over.v[k].log, &len) != -ENOENT)
+				ret = say(c, &o->over.v[k], err);
+	}
+	return ret;
+}
