@@ -387,7 +387,25 @@ int fs_slices_open(const struct fs_draft_ref *r, int flags, struct fs_open *o)
 	return ret;
 }
 
-/* A name that was removed; others are there, or are no slices. */
+static int empty(const struct fs_draft_ref *r, struct ck_slice of)
+{
+	struct ck_err err = { 0 };
+	int ret = fs_draft_tree_begin(r->s->files);
+
+	if (ret)
+		return ret;
+	ret = ck_slice_empty(slices_of(r), of, &err);
+	fs_draft_tree_end(r->s->files);
+	if (ret)
+		fs_log("%s", err.msg);
+	return ret;
+}
+
+/*
+ * A name that was removed; others are there, or are no slices.  Another mount may
+ * have written it since, and the kernel, which knows of none, asks nobody to
+ * truncate it.
+ */
 int fs_slices_create(struct fs_draft_ref *r, const char *name, int flags,
 		     struct fs_open *o)
 {
@@ -404,6 +422,8 @@ int fs_slices_create(struct fs_draft_ref *r, const char *name, int flags,
 		return -EEXIST;
 	r->ino = ino;
 	ret = fs_slices_open(r, flags, o);
+	if (!ret && flags & (O_TRUNC | O_EXCL))
+		ret = empty(r, o->of);
 	return ret ? ret : hide(r, ino, false);
 }
 
@@ -492,20 +512,6 @@ int fs_slices_fallocate(const struct fs_draft_ref *r, const struct fs_open *o,
 	if (mode & ~FALLOC_FL_KEEP_SIZE)
 		return -EOPNOTSUPP;
 	return ck_range_ok(off, len, ck_slice_size(sl, o->of)) ? 0 : -EFBIG;
-}
-
-static int empty(const struct fs_draft_ref *r, struct ck_slice of)
-{
-	struct ck_err err = { 0 };
-	int ret = fs_draft_tree_begin(r->s->files);
-
-	if (ret)
-		return ret;
-	ret = ck_slice_empty(slices_of(r), of, &err);
-	fs_draft_tree_end(r->s->files);
-	if (ret)
-		fs_log("%s", err.msg);
-	return ret;
 }
 
 /* To nothing: it is to be written anew.  Its size stays what it is. */

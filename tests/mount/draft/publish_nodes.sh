@@ -129,11 +129,13 @@ layout() {
 }
 head -c 100000 /dev/zero | tr '\0' a >"$WORK/before"
 head -c 100000 /dev/zero | tr '\0' b >"$WORK/after"
-for how in removed emptied; do
+for how in removed emptied made; do
 	s=slices-$how
 	layout $s
+	# then making it finds what was written since
+	[ $how != made ] || rm "$B/$s/ranks/1/w" || fail rm
 	cp "$WORK/before" "$A/$s/ranks/0/w" || fail "$how: cp"
-	[ $how = emptied ] || rm "$B/$s/ranks/1/w" || fail rm
+	[ $how != removed ] || rm "$B/$s/ranks/1/w" || fail rm
 	head -c 60000 "$WORK/after" >"$B/$s/ranks/1/w" || fail "$how: a half"
 	printf 0123456789 >"$B/$s/ranks/1/v" || fail "$how: v"
 	expect 1 'not complete: w: bytes 60000 to 100000 of 100000 were not written' \
@@ -152,6 +154,6 @@ for m in "$A" "$B"; do "$UNSHARD" umount "$m" || fail "umount $m"; done
 collected() { "$UNSHARD" gc --age 0 "$SRC" | grep -q 'removed: step-6'; }
 wait_for 10 collected || fail gc
 [ "$(ls -A "$SRC" | tr '\n' ' ')" = \
-	"slices-emptied slices-removed step-1 step-2 step-3 step-4 step-5 " ] ||
+	"slices-emptied slices-made slices-removed step-1 step-2 step-3 step-4 step-5 " ] ||
 	fail "left over: $(ls -A "$SRC")"
 done_ok
