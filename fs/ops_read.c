@@ -453,6 +453,8 @@ static int read_node(struct fs *fs, uint64_t ino,
 		/* written in place: its folder does not show that */
 		if (ret == -ESTALE)
 			fs_mounted_outdate(fs->table, r.mounted);
+		else if (ret == -EIO)
+			fs_mounted_doubt(r.mounted);
 		/* files that went with their step are no damage */
 		return ret == -EIO && fs_mounted_is_past(fs->table, r.mounted) ?
 			       ck_fail(err, ESTALE, "%s: gone, or replaced",

@@ -83,6 +83,7 @@ struct fs_mounted {
 	struct ck_err why; /* FAILED: the line that says so */
 	bool failed; /* it was made, and that is what it became */
 	bool whole; /* every tensor is there, and nothing was refused */
+	_Atomic bool doubted; /* bytes of it could not be read since */
 	bool asked; /* it slept, and had folders that were made for who asked */
 	int64_t made_s; /* CLOCK_MONOTONIC, when it was made first */
 	struct fs_print print; /* of the folder when it was made */
@@ -172,6 +173,12 @@ bool fs_mounted_is_past(struct fs_mounted_table *s, struct fs_mounted *mounted);
  * look-up of its name makes it anew.  Of a whole mount nothing happens.
  */
 void fs_mounted_outdate(struct fs_mounted_table *s, struct fs_mounted *mounted);
+/*
+ * Bytes of the pinned entry could not be read, and perhaps for somebody wrote a
+ * shorter file in place, or another index: from now on a look-up compares its
+ * files as those of an entry that is not whole.
+ */
+void fs_mounted_doubt(struct fs_mounted *mounted);
 
 /* What @in holds, one with @steps; to free with ck_run_dir_free(). */
 int fs_mounted_table_list(struct fs_mounted_table *s,

@@ -81,8 +81,8 @@ void fs_mounted_look_anew(struct fs_mounted_table *s,
 			  struct fs_mounted *mounted);
 /*
  * Whether the entry @now is still what @mounted was made of.  One that was
- * whole is, until its folder changes; one that was not is looked at more
- * closely, and all below it once a second.
+ * whole is, until its folder changes; one that was not, or is doubted, is looked
+ * at more closely, and all below it once a second.
  */
 bool fs_mounted_current(struct fs_mounted_table *s, struct fs_mounted *mounted,
 			const struct ck_run_dir_entry *now);

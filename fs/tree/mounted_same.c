@@ -4,7 +4,8 @@
  *
  * A look-up compares what lies directly in the entry, and that only where its
  * time says so.  Of one that was not whole all that lies below is compared too,
- * for a save may go on folders below its step, and no time of a folder tells.
+ * for a save may go on folders below its step, and no time of a folder tells; so
+ * is one of which bytes could not be read since.
  * What wakes up is compared by its catalog: each file, and each tensor that the
  * kernel has a number of.
  */
@@ -323,7 +324,9 @@ bool fs_mounted_current(struct fs_mounted_table *s, struct fs_mounted *mounted,
 	    may_pass(mounted->why.code) &&
 	    ck_now_s() >= mounted->made_s + PASSING_SECONDS)
 		return false;
-	if (state == FS_MOUNTED_NEW || (mounted->whole && !mounted->failed) ||
+	if (state == FS_MOUNTED_NEW ||
+	    (mounted->whole && !mounted->failed &&
+	     !atomic_load(&mounted->doubted)) ||
 	    ck_now_s() < mounted->made_s + RETRY_SECONDS)
 		return true;
 	print = print_of(s, mounted);

@@ -438,6 +438,11 @@ void fs_mounted_outdate(struct fs_mounted_table *s, struct fs_mounted *mounted)
 	pthread_mutex_unlock(&s->lock);
 }
 
+void fs_mounted_doubt(struct fs_mounted *mounted)
+{
+	atomic_store(&mounted->doubted, true);
+}
+
 /* Under the lock: the one used the longest ago that was not told yet. */
 static struct fs_mounted *longest_unanswered(const struct fs_mounted_table *s)
 {

@@ -37,5 +37,17 @@ cat <&7 >/dev/null 2>&1 && fail "what was open before reads the new one"
 exec 7<&-
 [ "$(inode step-2)" != "$was" ] || fail "the same inode for other bytes"
 [ "$(inode step-1)" = "$before" ] || fail "step-1 was made anew, too"
+
+# Of a shorter one the bytes are missing, and then it is read as what it is.
+head='{"a":{"dtype":"F32","shape":[8,32],"data_offsets":[0,1024]}}'
+head -c 1024 "$WORK/new.bin" >"$WORK/short.bin"
+exec 7<"$MNT/step-1/tensors/b.c"
+{ le64 ${#head}; printf '%s' "$head"; cat "$WORK/short.bin"; } >"$ALL/step-1/model.safetensors"
+cat <&7 >"$WORK/got" 2>"$WORK/err" && fail "read what is not there any more"
+[ ! -s "$WORK/got" ] || fail "got bytes"
+wait_for 5 cmp -s "$MNT/step-1/tensors/a" "$WORK/short.bin" ||
+	fail "not made anew: $(cmp "$MNT/step-1/tensors/a" "$WORK/short.bin" 2>&1)"
+[ "$(ls "$MNT/step-1/tensors")" = a ] || fail "$(ls "$MNT/step-1/tensors")"
+exec 7<&-
 umount_ckpt
 done_ok
