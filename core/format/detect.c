@@ -470,7 +470,7 @@ int ck_detect_load(const struct ck_dir *dir, int fd, struct ck_err *err)
 	if (f.nr > 2)
 		return fail_tie(dir, f.best[0], f.best[1], " and more", err);
 	/* the user may well have spoken of those files */
-	if (f.match == CK_MATCH_USER ||
+	if (f.match >= CK_MATCH_USER ||
 	    (f.weaker && f.best[0]->covers &&
 	     strstr(f.best[0]->covers, f.weaker->name)))
 		f.weaker = NULL;

@@ -30,6 +30,7 @@ enum ck_match {
 	CK_MATCH_INDEX, /* an index of this format names all the parts */
 	CK_MATCH_OWN, /* others could read it, less well */
 	CK_MATCH_USER, /* the user wrote down what it is */
+	CK_MATCH_SAID, /* and gives that by an option, which decides */
 };
 
 /* Whether a file is what one of several ranks saved. */

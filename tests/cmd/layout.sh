@@ -54,6 +54,14 @@ expect 1 'left out 7 tensors or pieces' "$UNSHARD" layout show \
 	"$TOP/tests/formats/hf/missing-shard/in"
 grep -q '"unshard_layout"' "$WORK/out" || fail "the rest is not shown"
 
+# One that is given decides, also where another format's rules lie in the folder.
+RULED=$TOP/tests/formats/oneflow/rules-found/in
+"$UNSHARD" layout show "$RULED" >"$WORK/ruled" || fail "show $RULED"
+expect 0 '' "$UNSHARD" ls "$RULED"
+cp "$WORK/out" "$WORK/ruled.ls"
+expect 0 '' "$UNSHARD" ls -o "layout=$WORK/ruled" "$RULED"
+same "$WORK/out" "$WORK/ruled.ls"
+
 # The layout of a checkpoint of another format, written into itself.
 cp -r "$TOP/tests/demo/checkpoint" "$WORK/demo"
 "$UNSHARD" layout show "$WORK/demo" >"$WORK/demo/unshard-layout.json" ||

@@ -60,7 +60,7 @@ static int probe(const struct ck_dir *dir, struct ck_err *err)
 	int ret;
 
 	if (name_given(dir))
-		return CK_MATCH_USER;
+		return CK_MATCH_SAID;
 	if (dir->only && strcmp(dir->only, CK_LAYOUT_FILE) != 0)
 		return CK_MATCH_NONE;
 	ret = ck_dir_open(dir, CK_LAYOUT_FILE, &s, NULL);
