@@ -432,6 +432,36 @@ def interrupted_while_opening():
             assert time.monotonic() - begun < 5, time.monotonic() - begun
 
 
+def interrupted_at_any_time():
+    """Ctrl-C wherever it comes while a checkpoint is opened is what is raised, and what it was
+    opened with is closed."""
+    class Late(TimeoutError):
+        pass
+
+    def stop(*_args):
+        raise Late
+
+    rng = random.Random(1)
+    rings = lambda n: os.readlink(f"/proc/self/fd/{n}").endswith("[io_uring]")
+    held = lambda: {n for n in os.listdir("/proc/self/fd")
+                    if os.path.lexists(f"/proc/self/fd/{n}") and not rings(n)}
+    unshard.open(LLAMA).close()
+    known, before = held(), signal.signal(signal.SIGALRM, stop)
+    try:
+        for i in range(250):
+            try:
+                # Half of them while the thread begins.
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 5e-4 if i % 2 else 2e-2))
+                while True:
+                    unshard.open(LLAMA).close()
+            except Late:
+                pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    until(lambda: held() <= known, "they are closed")
+
+
 def interrupted_while_places_are_found():
     """Ctrl-C while the parser that finds items stands still."""
     code = """
@@ -611,5 +641,5 @@ def no_descriptors():
 for one in (names_that_break_lines, ranks_of_no_mesh, interrupted_while_it_is_told,
             configured_while_another_opens, no_descriptors, names_of_others, wrong_targets, memory_that_is_not_there, tensors_that_are_more_than_bytes, in_a_callback, closed_while_others_read, images_that_are_none, no_checkpoints,
             a_torn_shard, deleted_and_replaced, cut_while_loading, hostile_pickles, a_parser_that_dies, after_fork, data_loader, no_memory, interrupted, interrupted_twice,
-            interrupted_while_opening, interrupted_while_places_are_found):
+            interrupted_while_opening, interrupted_at_any_time, interrupted_while_places_are_found):
     case(one)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import _thread
 import contextlib
 import ctypes as c
+import errno
 import functools
+import itertools
 import json
 import operator
 import os
 import threading
-from typing import Any, Dict, Optional, Union
+from typing import Any, Dict, Optional, Tuple, Union
 
 ABI = 1
 SONAME = "libunshard.so.0.1"
@@ -199,29 +201,50 @@ def cancellable(opts: open_opts, run) -> int:
     if threading.current_thread() is not threading.main_thread():
         return run()
     result: list[int] = []
+    pipes: list[Tuple[int, int]] = []  # one, until run() has returned
+    begun: list[int] = []
+    lock, done = threading.Lock(), threading.Lock()
+
+    def whole() -> None:
+        try:
+            result.append(run())
+        finally:
+            with lock:
+                for fd in pipes.pop():
+                    os.close(fd)
+            done.release()
+
+    # What is got by C alone is in its list, wherever a handler raises.  Thread.start() raises
+    # something else where that is in its locks.
     try:
-        opts.cancel_fd, end = os.pipe()
-    except OSError:  # the library then says what it lacks
-        return run()
-    thread = threading.Thread(target=lambda: result.append(run()), daemon=True)
-    try:
-        thread.start()
-        while thread.is_alive():
-            thread.join(1)
-    except RuntimeError:  # no thread can be had
-        if thread.ident is not None:
-            raise
-        result.append(run())
+        try:
+            pipes.extend(itertools.starmap(os.pipe, ((),)))
+        except OSError as e:
+            if pipes or e.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            return run()  # the library then says what it lacks
+        opts.cancel_fd = pipes[0][0]
+        done.acquire()
+        try:
+            begun.extend(itertools.starmap(_thread.start_new_thread, ((whole, ()),)))
+        except RuntimeError:  # no thread can be had
+            if begun:
+                raise
+            whole()
+        while pipes:
+            done.acquire(timeout=1)
     except BaseException:
-        os.write(end, b"x")
-        while thread.is_alive():  # a moment, in which both ends are its
-            with contextlib.suppress(KeyboardInterrupt):
-                thread.join()
+        with lock:
+            for _, end in pipes if begun else ():
+                os.write(end, b"x")
+        while begun and pipes:  # a moment
+            with contextlib.suppress(BaseException):
+                done.acquire(timeout=1)
         raise
     finally:
-        os.close(opts.cancel_fd)
-        os.close(end)
-        opts.cancel_fd = 0
+        for fds in () if begun else pipes:
+            for fd in fds:
+                os.close(fd)
     return result[0]
 
 
