@@ -185,7 +185,7 @@ def lazy():
     from unshard.vllm import LazyWeight
 
     with tempfile.TemporaryDirectory() as tmp:
-        unshard.save(tmp + "/a", {"t": torch.arange(64)}, **OPTIONS)
+        unshard.save(os.fsencode(tmp + "/a"), {"t": torch.arange(64)}, **OPTIONS)
         unshard.save(tmp + "/b", {"t": LazyWeight(unshard.open(tmp + "/a")["t"])}, **OPTIONS)
         assert torch.equal(unshard.open(tmp + "/b")["t"].torch(), torch.arange(64))
 

@@ -102,10 +102,10 @@ class Save:
     path: of the checkpoint that it will be, in a directory that is there.
     """
 
-    def __init__(self, path: Union[str, os.PathLike], rank: int = 0, ranks: int = 1, *,
+    def __init__(self, path: Union[str, bytes, os.PathLike], rank: int = 0, ranks: int = 1, *,
                  format: str = "dcp", replace: bool = False, anew: bool = False,
                  timeout: int = 600, options: Optional[bytes] = None) -> None:
-        top, step = os.path.split(os.path.abspath(os.fspath(path)))
+        top, step = os.path.split(os.path.abspath(os.fsdecode(path)))
         opts = _abi.save_opts()
         opts.size, opts.format = c.sizeof(opts), _abi.encoded(format)
         opts.rank, opts.ranks, opts.timeout = rank, ranks, timeout
@@ -190,7 +190,7 @@ def _name(name: str) -> bytes:
     return name.encode()
 
 
-def save(path: Union[str, os.PathLike], tensors: Mapping[str, Any], *, format: str = "dcp",
+def save(path: Union[str, bytes, os.PathLike], tensors: Mapping[str, Any], *, format: str = "dcp",
          replace: bool = False, **options: Any) -> None:
     """Writes tensors as the checkpoint at path, which appears when all of it is there.
 

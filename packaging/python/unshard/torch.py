@@ -238,10 +238,10 @@ class DCPWriter(StorageWriter):
     Raises SaveError, whose line has the tensor, the range and the rank.
     """
 
-    def __init__(self, path: Union[str, os.PathLike], *, replace: bool = False,
+    def __init__(self, path: Union[str, bytes, os.PathLike], *, replace: bool = False,
                  timeout: int = 600, **options: Any) -> None:
         super().__init__()
-        self.path, self._how = os.fspath(path), {
+        self.path, self._how = os.fsdecode(path), {
             "replace": replace, "timeout": timeout, "options": _checkpoint._options(options)}
         self.save_id = str(uuid.uuid4())
 
