@@ -65,7 +65,7 @@ def for_vllm():
     got = dict(unshard.vllm.weights({"checkpoint": path}, "/nonexistent"))
     assert got.keys() == want.keys() and all(torch.equal(got[n], want[n]) for n in want)
     nr = 0
-    for name, w in unshard.vllm.weights({"slices": True}, path):
+    for name, w in list(unshard.vllm.weights({"slices": True}, path)):
         full = want[name]
         assert (w.shape, w.dtype, w.dim()) == (full.shape, full.dtype, full.dim())
         param = torch.zeros_like(full)

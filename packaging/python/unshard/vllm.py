@@ -96,12 +96,14 @@ def weights(settings: dict, model_path: str) -> Iterator[Tuple[str, torch.Tensor
         raise ValueError(f"unshard: {', '.join(sorted(unknown))}: settings are "
                          f"{', '.join(sorted(_KNOWN))}")
     path = settings.get("checkpoint", model_path)
-    with _share.opened(path, settings.get("step"), **settings.get("options", {})) as ck:
+    ck = _share.opened(path, settings.get("step"), **settings.get("options", {}))
+    if settings.get("slices"):
+        # Some models take all of them before they read one: each holds the checkpoint open.
+        for name, t in ck.model().items():
+            yield name, LazyWeight(t)
+        return
+    with ck:
         model = ck.model()
-        if settings.get("slices"):
-            for name, t in model.items():
-                yield name, LazyWeight(t)
-            return
         called: dict = {}
         for name, t in model.items():
             called.setdefault(t.name, []).append(name)
