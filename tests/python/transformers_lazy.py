@@ -79,6 +79,12 @@ def for_vllm():
             assert torch.equal(part, full[half:2 * half]), name
         assert torch.equal(w.data + 1, full + 1) and torch.equal(w.t().contiguous(),
                                                                  full.t().contiguous())
+        once, again = w.narrow(0, 0, half), w[:half]
+        once.data.mul_(2)
+        again[0] = 7
+        again += 1
+        assert torch.equal(once + 0, 2 * full[:half]) and torch.equal(once[:1] + 0, 2 * full[:1])
+        assert (again[0] == 8).all() and torch.equal(again[1:] + 0, full[1:half] + 1), name
         nr += 1
     assert nr == len(want)
     refused(ValueError, lambda: list(unshard.vllm.weights({"x": 1}, path)), "checkpoint")

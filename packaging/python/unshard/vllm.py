@@ -22,13 +22,13 @@ _KNOWN = {"checkpoint", "step", "options", "window", "slices"}
 
 class LazyWeight(torch.Tensor):
     """A weight that narrow() and slices cut before it is read; what else is done with
-    it reads it first."""
+    it reads it first.  What is written to it stays in it."""
 
     @staticmethod
     def __new__(cls, lazy: Tensor) -> LazyWeight:
         new = torch.Tensor._make_wrapper_subclass(
             cls, torch.Size(lazy.shape), dtype=_dtypes.torch_dtype(lazy.dtype))
-        new._lazy = lazy
+        new._lazy, new._made = lazy, None
         return new
 
     @classmethod
@@ -40,6 +40,9 @@ class LazyWeight(torch.Tensor):
         cut = _cut(func, args, kwargs)
         if cut is not None:
             return cut
+        for w in (*args[:1], kwargs.get("out")) if _stays(func) or "out" in kwargs else ():
+            if isinstance(w, LazyWeight):
+                w._made = _read(w)
         return func(*[_read(a) for a in args], **{k: _read(v) for k, v in kwargs.items()})
 
     @classmethod
@@ -57,9 +60,20 @@ _ASKED = {_T.shape.__get__, _T.dtype.__get__, _T.device.__get__, _T.ndim.__get__
           _T.numel, _T.nelement, _T.element_size, _T.is_floating_point, _T.__len__}
 
 
+def _stays(func: Any) -> bool:
+    """Whether it writes to its first argument, or says where that is."""
+    name = getattr(func, "__name__", "")
+    return name in _WRITES or name.endswith("_") and not name.endswith("__")
+
+
+_WRITES = {"data_ptr", "__set__", "__setitem__"} | {f"__i{op}__" for op in (
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift",
+    "rshift")}
+
+
 def _read(value: Any) -> Any:
     if isinstance(value, LazyWeight):
-        return value._lazy.torch()
+        return value._lazy.torch() if value._made is None else value._made
     if isinstance(value, (list, tuple)):
         return type(value)(_read(v) for v in value)
     return value
@@ -69,6 +83,8 @@ def _cut(func, args, kwargs):
     """A smaller LazyWeight, where func only chooses elements."""
     if not args or not isinstance(args[0], LazyWeight):
         return None
+    if args[0]._made is not None:
+        return args[0] if func in (_T.detach, _T.data.__get__) else None
     lazy = args[0]._lazy
     if func in (_T.detach, _T.data.__get__, _T.contiguous):
         return args[0]
