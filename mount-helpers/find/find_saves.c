@@ -56,6 +56,9 @@ static bool is_part(const char *name, size_t len)
 	return false;
 }
 
+/* As run_dir.c has it: what is longer counts no steps. */
+#define MAX_DIGITS 18
+
 /* "step-10", "epoch=1-step=20.ckpt", "ba20", "100"; not "llama3". */
 static bool step_of(const char *name, size_t len, uint64_t *out)
 {
@@ -67,6 +70,7 @@ static bool step_of(const char *name, size_t len, uint64_t *out)
 	if (dot && dot > name && !isdigit((unsigned char)dot[1]))
 		len = (size_t)(dot - name);
 	if (!ck_last_number(name, len, &from, &to) || to != len ||
+	    to - from > MAX_DIGITS ||
 	    !ck_decimal(name + from, to - from, UINT64_MAX, out))
 		return false;
 	if (!from || !isalpha((unsigned char)name[from - 1]))

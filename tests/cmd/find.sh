@@ -124,6 +124,14 @@ expect 0 '' "$UNSHARD" find bytes
 [ "$(tail -n 1 "$WORK/out")" = "0 checkpoints, 0 bytes of models, 0 bytes of optimizers" ] ||
 	fail "$(cat "$WORK/out")"
 
+# a number that is none of a step
+mkdir -p far/step-18446744073709551617 far/step-7
+cp -r "$formats/safetensors/metadata/in/." far/step-7
+cp -r "$formats/safetensors/metadata/in/." far/step-18446744073709551617
+expect 0 '' "$UNSHARD" find far
+[ "$(awk '/ far/ { print $3 }' "$WORK/out" | xargs)" = "7 -" ] ||
+	fail "steps: $(cat "$WORK/out")"
+
 expect 1 'none: No such file' "$UNSHARD" find none
 expect 1 'expected a folder' "$UNSHARD" find mix/config.json
 "$UNSHARD" find mix | awk '{ $4 = ""; print }' >"$WORK/there" # without ages
