@@ -638,8 +638,26 @@ def no_descriptors():
     assert open_now() == begun
 
 
+def no_threads():
+    """None for a load: no bytes are missing."""
+    code = """
+import os, resource, sys, unshard
+ck = unshard.open(sys.argv[1])
+if not os.getuid():
+    os.setuid(65534)
+resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+try:
+    ck[sys.argv[2]].tobytes()
+except unshard.Error as e:
+    print(type(e).__name__, e)
+"""
+    status, out, err = python(code, LLAMA, MATRIX)
+    assert (status, out) == (0, "Error threads to load with: Resource temporarily "
+                             "unavailable\n"), (status, out, err)
+
+
 for one in (names_that_break_lines, ranks_of_no_mesh, interrupted_while_it_is_told,
-            configured_while_another_opens, no_descriptors, names_of_others, wrong_targets, memory_that_is_not_there, tensors_that_are_more_than_bytes, in_a_callback, closed_while_others_read, images_that_are_none, no_checkpoints,
+            configured_while_another_opens, no_descriptors, no_threads, names_of_others, wrong_targets, memory_that_is_not_there, tensors_that_are_more_than_bytes, in_a_callback, closed_while_others_read, images_that_are_none, no_checkpoints,
             a_torn_shard, deleted_and_replaced, cut_while_loading, hostile_pickles, a_parser_that_dies, after_fork, data_loader, no_memory, interrupted, interrupted_twice,
             interrupted_while_opening, interrupted_at_any_time, interrupted_while_places_are_found):
     case(one)

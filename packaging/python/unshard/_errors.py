@@ -130,6 +130,8 @@ def reading(code: int, text: str, tensor: Optional[str], file: Optional[str],
                       if not text else line)
     if code in (_errno.ECANCELED, _errno.EDEADLK):
         return Error(line)
+    if tensor is None and code == _errno.EAGAIN:  # no thread can be had; no byte is missing
+        return Error(line)
     if code == _errno.EINVAL:
         return ValueError(line)
     if code == _errno.EFAULT:  # the bytes are there
