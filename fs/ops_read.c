@@ -166,6 +166,10 @@ static int open_copy(struct fs *fs, uint64_t ino, const struct fs_ref *r,
 
 	of.srcs = srcs;
 	if (!ret)
+		of.settled = ck_ckpt_settled(of.ck, fs_settle);
+	of.was_settled =
+		of.settled && fs_mounted_was_settled(r->mounted, of.ck);
+	if (!ret)
 		ret = fs_copies_open(fs->copies, &of, &f->kept);
 	*paged = f->kept.how >= FS_COPY_PAGES;
 	if (ret == -ESTALE)
@@ -217,10 +221,13 @@ static int open_file(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 	*passed = f->kept.how == FS_COPY_PASSED ? f->kept.id : 0;
 	f->direct = f->direct && !paged;
 	fi->direct_io = f->direct;
-	fi->keep_cache = fs->copies ? f->kept.keep :
-				      !f->direct && !fs->rw &&
-					      ck_view_untouched(r->node.view,
-								r->node.nr);
+	fi->keep_cache =
+		fs->copies ?
+			f->kept.keep :
+			!f->direct && !fs->rw &&
+				ck_view_untouched(r->node.view, r->node.nr) &&
+				fs_mounted_was_settled(r->mounted,
+						       r->mounted->ck);
 	if (fi->keep_cache) /* there may be some */
 		fs_inval_paged(f->shown);
 	if (fs->replace && writes(fi))

@@ -191,16 +191,16 @@ bool fs_session_hands_over(const struct fs_session *s)
 	return s->fs.handover;
 }
 
-static int keep_from_env(struct ck_err *err)
+static int seconds_from_env(const char *name, double *out, struct ck_err *err)
 {
-	const char *text = getenv("UNSHARD_KEEP");
+	const char *text = getenv(name);
 	char *end;
 
 	if (!text)
 		return 0;
-	fs_keep_src = strtod(text, &end);
-	if (end == text || *end || !(fs_keep_src >= 0))
-		return ck_fail(err, EINVAL, "UNSHARD_KEEP=%s: expected seconds",
+	*out = strtod(text, &end);
+	if (end == text || *end || !(*out >= 0))
+		return ck_fail(err, EINVAL, "%s=%s: expected seconds", name,
 			       text);
 	return 0;
 }
@@ -327,8 +327,10 @@ int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 		     struct ck_err *err)
 {
 	struct fs_dentry_trim trim = { 0 };
-	int ret = keep_from_env(err);
+	int ret = seconds_from_env("UNSHARD_KEEP", &fs_keep_src, err);
 
+	if (!ret)
+		ret = seconds_from_env("UNSHARD_SETTLE", &fs_settle, err);
 	s->fs.mnt = s->path;
 	if (!ret)
 		ret = start_state(&s->fs, in, err);

@@ -247,6 +247,8 @@ int ck_ckpt_same_files(struct ck_ckpt *ck, uint32_t most, struct ck_err *err);
  */
 int ck_ckpt_unchanged(struct ck_ckpt *ck, const unsigned char *srcs,
 		      uint64_t *touch, struct ck_err *err);
+/* Whether all of its files, as described, were written before the last @seconds; 0: yes. */
+bool ck_ckpt_settled(const struct ck_ckpt *ck, double seconds);
 /* FILE source @src, not touched since it was described; *fd is the caller's. */
 int ck_ckpt_open_src(struct ck_ckpt *ck, uint32_t src, int *fd);
 bool ck_ckpt_is_rw(const struct ck_ckpt *ck);

@@ -8,6 +8,7 @@
 #include "core/ckpt/ckpt_priv.h"
 
 #include "core/base/auto.h"
+#include "core/base/check.h"
 #include "core/base/fds.h"
 #include "core/root/writer_lock.h"
 #include "core/redo/redo.h"
@@ -228,6 +229,22 @@ int ck_ckpt_unchanged(struct ck_ckpt *ck, const unsigned char *srcs,
 		*touch = *touch * 31 + (uint64_t)ck_ns(st.st_ctim);
 	}
 	return ret;
+}
+
+bool ck_ckpt_settled(const struct ck_ckpt *ck, double seconds)
+{
+	int64_t newest = INT64_MIN;
+	struct timespec now;
+
+	for (uint32_t i = 0; i < ck->img.nr_srcs; i++) {
+		const struct ck_src *src = &ck->img.srcs[i];
+
+		if (src->kind == CK_SRC_FILE && src->state != CK_MISSING)
+			newest = CK_MAX(newest, src->id.mtime_ns);
+	}
+	clock_gettime(CLOCK_REALTIME, &now);
+	return !seconds ||
+	       (double)newest / 1e9 + seconds <= (double)ck_ns(now) / 1e9;
 }
 
 int ck_ckpt_open_src(struct ck_ckpt *ck, uint32_t src, int *fd)

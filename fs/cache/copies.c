@@ -210,7 +210,9 @@ static void by_pages(const struct fs_copy_of *of, struct fs_copy_open *out)
 {
 	uint64_t touch;
 
-	out->keep = !ck_ckpt_unchanged(of->ck, of->srcs, &touch, NULL) &&
+	/* pages that were read before are there: none of an unsettled one counts */
+	out->keep = of->was_settled &&
+		    !ck_ckpt_unchanged(of->ck, of->srcs, &touch, NULL) &&
 		    ck_view_untouched(of->v, of->nr);
 	out->how = out->keep ? FS_COPY_WHOLE : FS_COPY_NONE;
 	ck_ckpt_count_cache(of->v->ck, out->keep, 0, 0);
@@ -279,7 +281,7 @@ static int open_passed(struct fs_copy *c, const struct fs_copy_of *of,
 
 	pthread_mutex_lock(&c->of->lock);
 	out->how = c->safe		     ? FS_COPY_WHOLE :
-		   c->bad		     ? FS_COPY_NONE :
+		   c->bad || !of->settled    ? FS_COPY_NONE :
 		   c->users > 1 && c->mapped ? FS_COPY_PAGES :
 					       FS_COPY_PART;
 	out->keep = out->how >= FS_COPY_PAGES && (!c->touch || c->begun);

@@ -18,6 +18,9 @@
  * Where it changed, who has the copy open reads on; where it was touched, he
  * reads the shards, but for what the kernel reads by itself.
  *
+ * What is read while a write to the shards may be going on is not kept: the time of
+ * a file tells when a write began, and not that it ended.
+ *
  * A copy that cannot be written, or of which bytes are lost, is not kept, and
  * reads go to the shards.
  *
@@ -77,6 +80,8 @@ struct fs_copy_of {
 	uint32_t nr;
 	struct ck_ckpt *ck; /* whose files are behind it: */
 	const unsigned char *srcs; /* a bit each */
+	/* No write to them may be going on: now; and when they were described. */
+	bool settled, was_settled;
 };
 
 /* *out is for fs_copy_close().  -ESTALE without a line: see passed.h. */

@@ -179,6 +179,15 @@ void fs_mounted_outdate(struct fs_mounted_table *s, struct fs_mounted *mounted);
  * files as those of an entry that is not whole.
  */
 void fs_mounted_doubt(struct fs_mounted *mounted);
+/*
+ * A file's time is when a write to it began, and it looks the same until that write
+ * has ended.  So what is read within this many seconds is not kept for later opens;
+ * tests say otherwise with UNSHARD_SETTLE="SECONDS".
+ */
+extern double fs_settle;
+/* Whether none of the files of @ck was written just before the entry was made. */
+bool fs_mounted_was_settled(const struct fs_mounted *mounted,
+			    const struct ck_ckpt *ck);
 
 /* What @in holds, one with @steps; to free with ck_run_dir_free(). */
 int fs_mounted_table_list(struct fs_mounted_table *s,

@@ -9,6 +9,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/clock.h"
 #include "core/base/str.h"
 
 #include <errno.h>
@@ -441,6 +442,16 @@ void fs_mounted_outdate(struct fs_mounted_table *s, struct fs_mounted *mounted)
 void fs_mounted_doubt(struct fs_mounted *mounted)
 {
 	atomic_store(&mounted->doubted, true);
+}
+
+double fs_settle = 10;
+
+bool fs_mounted_was_settled(const struct fs_mounted *mounted,
+			    const struct ck_ckpt *ck)
+{
+	int64_t since = ck_now_s() - mounted->made_s;
+
+	return !fs_settle || ck_ckpt_settled(ck, fs_settle + (double)since);
 }
 
 /* Under the lock: the one used the longest ago that was not told yet. */

@@ -176,7 +176,9 @@ int copykit_open(struct copykit *k, unsigned t, unsigned turn,
 				 .v = k->v,
 				 .nr = k->v->ops->find(k->v, name, 1),
 				 .ck = k->ck,
-				 .srcs = srcs };
+				 .srcs = srcs,
+				 .settled = true,
+				 .was_settled = true };
 	const struct ck_catalog *img = k->v->img;
 	struct ck_vfile file;
 

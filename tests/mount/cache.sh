@@ -226,6 +226,26 @@ fi
 [ "$(stat_of cache_whole_files)" = 0 ] || fail "a file with lost bytes is kept"
 umount_ckpt
 
+# --- a write may still be going on into what was written a moment ago
+stored=$CKPT/model.safetensors
+touch "$stored"
+for o in "cache=$KEPT" cache=memory:64M direct=off; do
+	UNSHARD_SETTLE=3600 mount_ckpt "$CKPT" "$o"
+	for i in 1 2 3; do same "$w" "$CKPT.bin"; done
+	[ "$(stat_of source_bytes)" -ge $((3 * SIZE)) ] &&
+		[ "$(stat_of cache_held)$(stat_of cache_whole_files)" = 00 ] ||
+		fail "$o: kept: $(grep -E '^(cache|source_bytes)' "$MNT/.unshard/stats")"
+	umount_ckpt
+done
+touch -d '2 hours ago' "$stored"
+for o in "cache=$KEPT" cache=memory:64M direct=off; do
+	UNSHARD_SETTLE=3600 mount_ckpt "$CKPT" "$o"
+	[ $o = direct=off ] || keep "$w" "$CKPT.bin"
+	for i in 1 2 3; do same "$w" "$CKPT.bin"; done
+	[ "$(stat_of source_bytes)" -lt $((2 * SIZE)) ] || fail "$o: not kept"
+	umount_ckpt
+done
+
 # --- refused
 expect 2 'cache: is for mounts that are only read' "$UNSHARD" mount "$CKPT" "$MNT" -o "rw,cache=$KEPT"
 expect 2 'expected memory:SIZE' "$UNSHARD" mount "$CKPT" "$MNT" -o cache=memory

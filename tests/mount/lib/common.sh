@@ -61,6 +61,8 @@ chmod 755 "$WORK"
 export UNSHARD_TEST_WORK=$WORK
 # Nothing is kept for the next mount but where a test says so.
 export XDG_CACHE_HOME=$WORK/no-cache
+# Tests read what was made a moment ago, and by nobody else.
+export UNSHARD_SETTLE=${UNSHARD_SETTLE-0}
 SAN_OPTS=
 # Sanitizers need what the sandbox forbids.
 [ -n "${SAN:-}" ] && SAN_OPTS=,sandbox=off
