@@ -200,7 +200,7 @@ int fs_draft_tree_write(struct fs_draft_tree *s,
 			size_t len, uint64_t off, bool cached,
 			struct ck_err *err);
 /* User @uid has written: set-user-ID bits end, unless that is root. */
-void fs_draft_tree_written_by(struct fs_draft_tree_file *f, uid_t uid);
+void fs_draft_tree_written_by(const struct fs_draft_tree_file *f, uid_t uid);
 int fs_draft_tree_sync(struct fs_draft_tree *s,
 		       const struct fs_draft_tree_file *f, bool data,
 		       struct ck_err *err);

@@ -224,19 +224,6 @@ static int open_fd(struct fs_draft_tree *s, uint64_t ino, int flags)
 		       fd;
 }
 
-/* The bits that a write takes away. */
-static mode_t id_bits(mode_t mode)
-{
-	return (mode & S_ISUID) | (mode & S_IXGRP ? mode & S_ISGID : 0);
-}
-
-static bool sets_id(int fd)
-{
-	struct stat st;
-
-	return !fstat(fd, &st) && id_bits(st.st_mode);
-}
-
 int fs_draft_tree_open(struct fs_draft_tree *s, uint64_t ino, int flags,
 		       struct fs_draft_tree_file **out)
 {
@@ -258,7 +245,6 @@ int fs_draft_tree_open(struct fs_draft_tree *s, uint64_t ino, int flags,
 		free(f);
 		return ret;
 	}
-	f->sets_id = writes && sets_id(f->fd);
 	fs_draft_tree_attach(s, f);
 	ret = writes ? fs_draft_tree_may_write(s, f) : 0;
 	if (ret)
@@ -413,14 +399,26 @@ int fs_draft_tree_write(struct fs_draft_tree *s,
 	return ret;
 }
 
-/* The kernel sees to it where it keeps pages, not for direct writes. */
-void fs_draft_tree_written_by(struct fs_draft_tree_file *f, uid_t uid)
+/* The bits that a write takes away. */
+static mode_t id_bits(mode_t mode)
 {
-	struct stat st;
+	return (mode & S_ISUID) | (mode & S_IXGRP ? mode & S_ISGID : 0);
+}
 
-	if (uid && atomic_load(&f->sets_id) && !fstat(f->fd, &st) &&
-	    !fchmod(f->fd, st.st_mode & 07777 & ~id_bits(st.st_mode)))
-		atomic_store(&f->sets_id, false);
+/*
+ * The kernel sees to it where it keeps pages, not for direct writes.  The mode is
+ * looked at each time, for the owner of a file that is open may change it; but not
+ * so that NFS would first write out what it holds.
+ */
+void fs_draft_tree_written_by(const struct fs_draft_tree_file *f, uid_t uid)
+{
+	struct statx now;
+
+	if (uid &&
+	    !statx(f->fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_MODE,
+		   &now) &&
+	    id_bits(now.stx_mode))
+		fchmod(f->fd, now.stx_mode & 07777 & ~id_bits(now.stx_mode));
 }
 
 int fs_draft_tree_sync(struct fs_draft_tree *s,

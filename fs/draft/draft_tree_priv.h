@@ -18,7 +18,6 @@ struct fs_draft_tree_file {
 	bool writes; /* holds the draft until it is closed */
 	bool maps, past; /* fs_draft_tree_share() */
 	bool closed; /* but for copies of the descriptor, and maps */
-	_Atomic bool sets_id; /* it had such a bit when it was opened */
 };
 
 struct fs_draft_tree_name {

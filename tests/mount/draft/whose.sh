@@ -81,6 +81,41 @@ for _ in range(2):
     want(0, 1234, [], lambda: os.unlink(f"{P}/long"), "a long one removed")
 Q
 
+# a write takes such bits, also those that came after the file was opened
+"$PYTHON" - "$P" <<'Q' || fail "set-user-ID after a write"
+import sys
+from whose import *
+P = sys.argv[1]
+
+def write_own(mode, later):
+    os.umask(0)
+    f = os.open(f"{P}/id", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o755 if later else mode)
+    if later:
+        os.fchmod(f, mode)
+    os.write(f, b"x")
+    os.close(f)
+
+for mode, kept in (0o4775, 0o775), (0o2775, 0o775), (0o2765, 0o2765):
+    for later in False, True:
+        for uid in 1234, 0:
+            want(0, uid, [], lambda: write_own(mode, later), "writing his own")
+            got = os.stat(f"{P}/id").st_mode & 0o7777
+            assert got == (kept if uid else mode), f"{mode:o} {later} {uid}: {got:o}"
+            os.unlink(f"{P}/id")
+
+# by another, who has it open already
+for flags in os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_APPEND:
+    want(0, 1234, [], lambda: open(f"{P}/id", "x").close(), "id")
+    os.chmod(f"{P}/id", 0o777)
+    f = os.open(f"{P}/id", flags)
+    os.chmod(f"{P}/id", 0o4777)
+    want(0, 1235, [], lambda: os.write(f, b"code"), "writing another's")
+    os.close(f)
+    got = os.stat(f"{P}/id").st_mode & 0o7777
+    assert got == 0o777, f"another's, {flags:o}: {got:o}"
+    os.unlink(f"{P}/id")
+Q
+
 # whose it is by now, and not when the kernel was told
 umount_ckpt
 UNSHARD_KEEP=60 mount_ckpt "$SRC" rw,allow_other
