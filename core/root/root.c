@@ -331,6 +331,22 @@ int ck_root_open(struct ck_root *root, const char *path,
 	return ret;
 }
 
+bool ck_root_is_one(const char *path, char name[PATH_MAX])
+{
+	struct stat st;
+
+	if (strlen(path) >= PATH_MAX)
+		return false;
+	if (stat(path, &st) && strchr(path, ':')) {
+		if (!cut_first(path, name))
+			return true; /* "\\:" only */
+		if (!stat(name, &st))
+			return false;
+	}
+	strcpy(name, path);
+	return true;
+}
+
 unsigned ck_root_fds(const struct ck_root *root, int *fds, unsigned max)
 {
 	unsigned nr = 0;

@@ -23,6 +23,7 @@
 #include "core/base/opts.h"
 
 #include <dirent.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/stat.h>
@@ -60,6 +61,11 @@ struct ck_root {
 
 int ck_root_open(struct ck_root *root, const char *path,
 		 const struct ck_opts *opts, struct ck_err *err);
+/*
+ * Whether ck_root_open() takes @path for one directory, called @name, also where
+ * that is not there yet, and not for A:B:C, of which the first is there.
+ */
+bool ck_root_is_one(const char *path, char name[PATH_MAX]);
 void ck_root_close(struct ck_root *root);
 /*
  * Links in @root, a part of what the user gave, may lead to other parts of it:

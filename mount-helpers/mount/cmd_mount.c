@@ -447,6 +447,15 @@ static int mount_root(struct job *j)
 	return supervise(j);
 }
 
+/* A mount for writing may be the first to want it. */
+static bool make_new(const char *src)
+{
+	char name[PATH_MAX];
+
+	return !ck_root_is_one(src, name) || !mkdir(name, 0777) ||
+	       errno == EEXIST;
+}
+
 int mount_run(const char *src, const char *mnt, struct ck_opts *opts)
 {
 	struct job j = {
@@ -458,9 +467,7 @@ int mount_run(const char *src, const char *mnt, struct ck_opts *opts)
 	struct ck_err err;
 	int ret;
 
-	/* new: a mount for writing may be the first to want it */
-	if (ck_opts_get(opts, "rw") && mkdir(src, 0777) && errno != EEXIST &&
-	    !strchr(src, ':'))
+	if (ck_opts_get(opts, "rw") && !make_new(src) && !strchr(src, ':'))
 		return cmd_fail(&cmd_mount, CMD_SYSTEM, "%s: %s", src,
 				strerror(errno));
 	if (ck_root_open(&j.root, src, opts, &err))

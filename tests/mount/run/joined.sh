@@ -49,4 +49,18 @@ mv "$B" "$WORK/s2/step-7"
 mount_ckpt "$WORK/s1:$WORK/s2"
 diff -r "$MNT/latest/tensors" "$WHOLE" || fail "tensors of a step differ"
 umount_ckpt
+
+# --- a mount for writing makes a directory that is new, and none of the names of several
+cd "$WORK" || fail cd
+mount_ckpt s1:s2 rw
+diff -r "$MNT/latest/tensors" "$WHOLE" || fail "tensors differ when mounted for writing"
+umount_ckpt
+"$UNSHARD" mount s1:nowhere "$MNT" -o rw 2>"$WORK/err" && fail "mounted"
+grep -q 'nowhere: No such' "$WORK/err" || fail "$(cat "$WORK/err")"
+[ -z "$(ls -d s1:*)" ] || fail "made $(ls -d s1:*)"
+mount_ckpt at-12:30 rw
+umount_ckpt
+mount_ckpt 's1\:30' rw
+umount_ckpt
+rmdir at-12:30 s1:30 || fail "not made, or by another name"
 done_ok
