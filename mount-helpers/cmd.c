@@ -253,6 +253,13 @@ int cmd_flush(const struct cmd *c)
 	return CMD_OK;
 }
 
+int cmd_written(const struct cmd *c, bool all)
+{
+	int ret = cmd_flush(c);
+
+	return ret || all ? ret : cmd_fail(c, CMD_SYSTEM, "no memory");
+}
+
 /* All of them in one chain, for the sandbox: it allows what it names. */
 static void chain(struct ck_root *root, unsigned nr, struct ck_root **end)
 {

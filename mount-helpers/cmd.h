@@ -121,5 +121,7 @@ int cmd_open_shown(struct ck_ckpt **out, const char *const *path, unsigned nr,
 int cmd_absolute(const struct cmd *c, struct ck_opts *opts, const char *name);
 /* Whether stdout took all that was written; else a line and CMD_SYSTEM. */
 int cmd_flush(const struct cmd *c);
+/* The same after text_flush(), which said by @all whether it could. */
+int cmd_written(const struct cmd *c, bool all);
 
 #endif

@@ -22,6 +22,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -217,7 +218,10 @@ static int whole(struct inspect *in, bool as_json)
 			      &in->out);
 		problems(in, NULL);
 	}
-	if (!in->ok || cmd_flush(&cmd_inspect))
+	if (in->html && (fflush(stdout) || ferror(stdout)))
+		return cmd_fail(&cmd_inspect, CMD_SYSTEM, "%s: %s", in->html,
+				strerror(errno));
+	if (cmd_written(&cmd_inspect, in->ok))
 		return CMD_SYSTEM;
 	return health_report(&cmd_inspect, in->path, in->img,
 			     ck_ckpt_runtime_errors(in->ck));
@@ -295,9 +299,7 @@ static int inspect(struct inspect *in, int nr, char **argv,
 	}
 	ret = nr > 1 ? part(in, argv[2], as_json) : whole(in, as_json);
 	if (ret == CMD_OK)
-		ret = cmd_flush(&cmd_inspect);
-	if (ret == CMD_OK && !in->ok)
-		ret = cmd_fail(&cmd_inspect, CMD_SYSTEM, "no memory");
+		ret = cmd_written(&cmd_inspect, in->ok);
 	ck_str_free(&in->out);
 	ck_ckpt_close(in->ck);
 	return ret;

@@ -115,7 +115,7 @@ static int check(const char *file, const char *path, struct ck_opts *opts)
 		printf("%s fits: %" PRIu32 " tensors in %" PRIu32 " files\n",
 		       file, img->nr_tensors, img->nr_srcs);
 	ck_ckpt_close(ck);
-	if (!ok || cmd_flush(&cmd_layout))
+	if (cmd_written(&cmd_layout, ok))
 		return CMD_SYSTEM;
 	if (!f.problems && !f.unhealthy)
 		return CMD_OK;
@@ -140,7 +140,7 @@ static int show(const char *path, const struct ck_opts *opts)
 		ck_ckpt_resolve(ck, i, &err);
 	ok = layout_show(&s);
 	ck_ckpt_close(ck);
-	if (!ok || cmd_flush(&cmd_layout))
+	if (cmd_written(&cmd_layout, ok))
 		return CMD_SYSTEM;
 	s.left_out += refused;
 	if (!s.left_out)

@@ -81,6 +81,12 @@ if [ -c /dev/full ]; then
 	[ $? = 3 ] || fail "--help to /dev/full: expected 3"
 	"$UNSHARD" --version >/dev/full 2>"$WORK/err"
 	[ $? = 3 ] || fail "--version to /dev/full: expected 3"
+	for c in "inspect --json" "layout show"; do # more than stdio keeps
+		"$UNSHARD" $c "$ckpt" >/dev/full 2>"$WORK/err"
+		[ $? = 3 ] || fail "$c to /dev/full: expected 3"
+		grep -qx "unshard ${c% *}: standard output: No space left on device" \
+			"$WORK/err" || fail "$c to /dev/full: $(cat "$WORK/err")"
+	done
 fi
 
 # --- the index may take no longer than it is allowed to
