@@ -30,11 +30,13 @@ struct ustar {
 };
 _Static_assert(sizeof(struct ustar) == BLOCK, "a header is a block");
 
+/* Whatever is wrong with standard output (EIO, EBADF), the checkpoint is not. */
 static int put(const void *bytes, size_t len, struct ck_err *err)
 {
 	int ret = ck_write_whole(STDOUT_FILENO, bytes, len);
 
-	return ret ? ck_fail(err, -ret, "standard output: %s", strerror(-ret)) :
+	return ret ? ck_fail(err, EPIPE, "standard output: %s",
+			     strerror(-ret)) :
 		     0;
 }
 

@@ -110,5 +110,8 @@ if [ -c /dev/full ]; then
 	"$UNSHARD" export "$D" - >/dev/full 2>err
 	[ $? = 3 ] || fail "/dev/full: expected 3"
 fi
+"$UNSHARD" export "$D" - >&- 2>err
+[ $? = 3 ] || fail "standard output is closed: expected 3"
+grep -q 'standard output: Bad file descriptor' err || fail "closed: $(cat err)"
 expect 2 'standard output is the files' "$UNSHARD" export --json "$D" -
 done_ok
