@@ -213,9 +213,11 @@ static int find(int nr, char **argv, const struct ck_opts *opts)
 				"\"%s\"",
 				sort);
 	if (!nr)
-		ret = find_walk(&f, ".");
+		ret = find_add_top(&f, ".");
 	for (int i = 1; i <= nr && !ret; i++)
-		ret = find_walk(&f, argv[i]);
+		ret = find_add_top(&f, argv[i]);
+	if (!ret)
+		ret = find_walk(&f);
 	if (!ret)
 		ret = find_saves(&f, sort);
 	if (ret) {

@@ -40,8 +40,16 @@ struct find_save {
 		*same; /* it holds the same, as far as samples tell */
 };
 
+/* A folder that was given. */
+struct find_top {
+	const char *path;
+	char *real; /* absolute, no links in it; NULL: it is not there */
+	bool done;
+};
+
 struct find {
 	const struct ck_opts *opts;
+	CK_VEC(struct find_top) top;
 	CK_VEC(struct find_part) part;
 	CK_VEC(struct find_save) save;
 	uint64_t folders; /* that were looked into */
@@ -50,11 +58,14 @@ struct find {
 
 /* ---- find_walk.c ---- */
 
+/* Another folder for find_walk(): 0 or -ENOMEM. */
+int find_add_top(struct find *f, const char *path);
 /*
- * All of them below @path.  Folders that cannot be listed are a line on stderr.
- * -errno with f->err set: nothing was looked at.
+ * All of them below what was added, each once, be it in several of these or given
+ * by several names.  Folders that cannot be listed are a line on stderr.
+ * -errno with f->err set: one was not looked at.
  */
-int find_walk(struct find *f, const char *path);
+int find_walk(struct find *f);
 void find_free(struct find *f);
 
 /* ---- find_saves.c ---- */

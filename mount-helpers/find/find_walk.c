@@ -231,19 +231,48 @@ static int look(struct walk *w, const char *path, struct ck_str *used)
 	return ret;
 }
 
+/*
+ * Whether the folder was looked at as one that was given, or by another name of
+ * it; from now on it was.
+ */
+static bool was_done(const struct walk *w, const char *path)
+{
+	const char *in = w->root.real;
+	size_t len = strlen(in);
+	bool done = false;
+
+	len -= len == 1; /* "/" */
+	for (size_t i = 0; i < w->f->top.nr; i++) {
+		struct find_top *t = &w->f->top.v[i];
+		const char *rest = t->real;
+
+		if (!rest || strncmp(rest, in, len) != 0)
+			continue;
+		rest += len;
+		if (strcmp(rest + (*rest == '/'), path) != 0 ||
+		    (*rest && *rest != '/'))
+			continue;
+		done |= t->done;
+		t->done = true;
+	}
+	return done;
+}
+
 static int visit(struct walk *w, const char *path)
 {
 	ck_auto_str struct ck_str used = { 0 };
 	size_t before = w->f->part.nr;
 	int ret = 0;
 
+	if (was_done(w, path))
+		return 0;
 	w->f->folders++;
 	if (ck_run_dir_may_be_one(&w->root, path))
 		ret = look(w, path, &used);
 	return ret ? ret : add_folders(w, path, w->f->part.nr > before, &used);
 }
 
-int find_walk(struct find *f, const char *path)
+static int walk(struct find *f, const char *path)
 {
 	struct walk w = { .f = f, .top = path };
 	ck_auto_free char *top = strdup(path);
@@ -275,8 +304,31 @@ int find_walk(struct find *f, const char *path)
 	return ret;
 }
 
+int find_add_top(struct find *f, const char *path)
+{
+	struct find_top *t = ck_vec_push(&f->top);
+
+	if (!t)
+		return ck_no_memory(&f->err);
+	*t = (struct find_top){ path, realpath(path, NULL), false };
+	return 0;
+}
+
+int find_walk(struct find *f)
+{
+	int ret = 0;
+
+	for (size_t i = 0; i < f->top.nr && !ret; i++)
+		if (!f->top.v[i].done)
+			ret = walk(f, f->top.v[i].path);
+	return ret;
+}
+
 void find_free(struct find *f)
 {
+	for (size_t i = 0; i < f->top.nr; i++)
+		free(f->top.v[i].real);
+	free(f->top.v);
 	for (size_t i = 0; i < f->part.nr; i++) {
 		free(f->part.v[i].path);
 		free(f->part.v[i].open);

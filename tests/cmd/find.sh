@@ -100,6 +100,15 @@ mkdir $'od\e[31md' && cp -r "$dcp" $'od\e[31md/step-1'
 expect 0 '' "$UNSHARD" find $'od\e[31md'
 grep -qF 'od\x1b[31md/step-1' "$WORK/out" || fail "a terminal obeys: $(cat -v "$WORK/out")"
 
+# what is in several of the folders, or has several names, counts once
+ln -s step-1 two/latest
+for dirs in "two two" "two two/step-1" "two/step-1 two" "two/latest two/step-1 ./two"; do
+	expect 0 '' "$UNSHARD" find $dirs
+	[ "$(tail -n 1 "$WORK/out")" = "$("$UNSHARD" find two | tail -n 1)" ] ||
+		fail "$dirs: $(cat "$WORK/out")"
+done
+rm two/latest
+
 # 10,000 files and 500 folders around them
 "$PYTHON" - <<'EOS'
 import os
