@@ -42,6 +42,10 @@ for man in docs/man/unshard-*.1.scd; do
 	echo "$commands" | grep -qx "${c%.1.scd}" ||
 		no "$man: there is no such command"
 done
+# man fills lines: commands that are no literal text run into one another
+awk 'FNR == 1 { raw = 0 } /^```/ { raw = !raw; next }
+	!raw && (/^\tunshard [a-z]/ || /^\t[^\t]+\t/) { print FILENAME ":" FNR ": " $0 }' \
+	docs/man/unshard*.1.scd | grep . && no "to be between lines of \`\`\`, or a list"
 for f in $("$B/unshard" --formats | awk '{ print $1 }'); do
 	cat "$B"/man/*.scd | grep -q "\*$f\*" || no "format $f: not in the manual"
 done
