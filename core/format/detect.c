@@ -460,7 +460,9 @@ int ck_detect_load(const struct ck_dir *dir, int fd, struct ck_err *err)
 	ret = ret ? ret : probe_all(dir, &f, err);
 	if (ret)
 		return ret;
-	if (!f.nr)
+	/* items of torch.save one behind the other begin as one does */
+	if (!f.nr || (dir->only && f.match < CK_MATCH_USER &&
+		      ck_explain_is_part(dir->only)))
 		return ck_explain_none(dir, err);
 	ret = refuse_option(dir, &f, err);
 	if (ret)

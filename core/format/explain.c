@@ -79,6 +79,12 @@ static bool is_torch_file(const struct ck_dir *dir, const struct ck_builder *b,
 	       !ck_dir_open(dir, e->name, &s, NULL) && ck_torch_save_is(s);
 }
 
+bool ck_explain_is_part(const char *name)
+{
+	return !strcmp(name, ".metadata") || ck_has_suffix(name, ".distcp") ||
+	       ck_has_suffix(name, ".index.json");
+}
+
 static int explain_file(const struct ck_dir *dir, struct ck_err *err)
 {
 	ck_auto_source struct ck_source *s = NULL;
@@ -91,14 +97,12 @@ static int explain_file(const struct ck_dir *dir, struct ck_err *err)
 		return ret;
 	if (s->st.st_size >= (off_t)sizeof(head))
 		ck_source_read(s, head, sizeof(head), 0, NULL);
-	if (ck_torch_save_is(s))
+	if (ck_explain_is_part(dir->only))
+		what = "part of a checkpoint: give its directory";
+	else if (ck_torch_save_is(s))
 		what = "cut off, or no torch.save file after its first bytes";
 	else if (!memcmp(head, "GGUF", 4))
 		what = "a GGUF file, which is not supported";
-	else if (!strcmp(dir->only, ".metadata") ||
-		 ck_has_suffix(dir->only, ".distcp") ||
-		 ck_has_suffix(dir->only, ".index.json"))
-		what = "part of a checkpoint: give its directory";
 	else if (s->st.st_size == 0)
 		what = "empty";
 	else if ((aux = ck_format_aux(dir, dir->only)))

@@ -14,6 +14,8 @@ struct ck_format;
  * -EINVAL where a save has not ended.
  */
 int ck_explain_none(const struct ck_dir *dir, struct ck_err *err);
+/* Whether a file of that name is a part, or the index, of a folder's checkpoint. */
+bool ck_explain_is_part(const char *name);
 /*
  * What lies beside what a reader of @f read: torch.save files, folders that are
  * checkpoints of their own, files of an interrupted save; numbered files of

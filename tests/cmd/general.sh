@@ -72,6 +72,12 @@ expect 2 'called "lm_hed.weigth" .did you mean model.lm_head.weight[?]' \
 expect 2 'called "lm_head.weight" .did you mean model.lm_head.weight[?]' \
 	"$UNSHARD" cat "$ckpt" lm_head.weight
 
+# --- a part of a checkpoint is none
+for part in .metadata __0_0.distcp; do
+	expect 1 "$part: it is part of a checkpoint: give its directory" \
+		"$UNSHARD" ls "$ckpt/$part"
+done
+
 # --- a full standard output is an error
 if [ -c /dev/full ]; then
 	"$UNSHARD" ls --json "$ckpt" >/dev/full 2>"$WORK/err"
