@@ -254,6 +254,11 @@ static int fail_tie(const struct ck_dir *dir, const struct ck_format *a,
 		    const struct ck_format *b, const char *how,
 		    struct ck_err *err)
 {
+	if (!dir->only && ck_dir_siblings(dir, ".unshard"))
+		return ck_fail(err, EINVAL,
+			       "%s: is the mount of a checkpoint: give one of "
+			       "its folders, such as dcp or hf",
+			       dir->path);
 	return ck_fail(err, EINVAL,
 		       "%s: can be read as %s and as %s%s; choose "
 		       "with -o format=%s or -o format=%s",

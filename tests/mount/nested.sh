@@ -84,6 +84,10 @@ for it in views/named views/half/dcp dcp reshard/dim0=3 views/named/reshard/dim1
 		fail "$it again, cut: $(cat "$WORK/out")"
 	"$UNSHARD" umount "$WORK/again" || fail umount
 done
+"$UNSHARD" ls "$MNT" >"$WORK/out" 2>&1
+[ $? = 1 ] || fail "ls of a mount: expected 1"
+grep -q 'is the mount of a checkpoint: give one of its folders' "$WORK/out" ||
+	fail "ls of a mount: $(cat "$WORK/out")"
 umount_ckpt
 
 # What is written in a mount is not shown a second time: none are there.
