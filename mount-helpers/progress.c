@@ -6,9 +6,12 @@
 #include "core/base/check.h"
 
 #include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
-#define BAR 30
+#define BAR ((size_t)30)
+#define MIN_BAR 4
 
 void progress_begin(struct progress *p, const char *what)
 {
@@ -38,30 +41,55 @@ static void put_left(struct ck_str *s, double left)
 			   (unsigned long long)n % 60);
 }
 
+/* What "\r" takes away again: a line that wraps would stay. */
+static size_t columns(void)
+{
+	struct winsize w = { 0 };
+
+	if (ioctl(STDERR_FILENO, TIOCGWINSZ, &w) || !w.ws_col)
+		return 80;
+	return w.ws_col;
+}
+
+static void put_bar(struct ck_str *s, double done, size_t width)
+{
+	size_t full = (size_t)(done * (double)width);
+
+	if (width < MIN_BAR)
+		return;
+	ck_str_puts(s, " [");
+	for (size_t i = 0; i < width; i++)
+		ck_str_puts(s, i < full ? "#" : ".");
+	ck_str_puts(s, "]");
+}
+
 void progress_at(struct progress *p, uint64_t bytes, uint64_t total)
 {
-	ck_auto_str struct ck_str s = { 0 };
+	ck_auto_str struct ck_str s = { 0 }, figures = { 0 };
+	size_t room = columns() - 1, used;
 	double took = seconds(p);
-	unsigned full;
 
 	if (!p->shown || !total)
 		return;
 	bytes = CK_MIN(bytes, total);
-	full = (unsigned)((double)bytes / (double)total * BAR);
-	ck_str_fmt(&s, "\r\033[K%s [", p->what);
-	for (unsigned i = 0; i < BAR; i++)
-		ck_str_puts(&s, i < full ? "#" : ".");
-	ck_str_puts(&s, "] ");
-	text_size(&s, bytes);
-	ck_str_puts(&s, " of ");
-	text_size(&s, total);
+	ck_str_puts(&figures, " ");
+	text_size(&figures, bytes);
+	ck_str_puts(&figures, " of ");
+	text_size(&figures, total);
 	if (took > 0.5 && bytes) {
-		ck_str_puts(&s, ", ");
-		text_size(&s, (uint64_t)((double)bytes / took));
-		ck_str_puts(&s, "/s");
-		put_left(&s, took * (double)(total - bytes) / (double)bytes);
+		ck_str_puts(&figures, ", ");
+		text_size(&figures, (uint64_t)((double)bytes / took));
+		ck_str_puts(&figures, "/s");
+		put_left(&figures,
+			 took * (double)(total - bytes) / (double)bytes);
 	}
-	fputs(s.v ? s.v : "", stderr);
+	used = strlen(p->what) + strlen(" []") + figures.len;
+	ck_str_puts(&s, p->what);
+	put_bar(&s, (double)bytes / (double)total,
+		used < room ? CK_MIN(room - used, BAR) : 0);
+	ck_str_add(&s, figures.v, figures.len);
+	fprintf(stderr, "\r\033[K%.*s", (int)CK_MIN(room, s.len),
+		s.v ? s.v : "");
 	fflush(stderr);
 	p->drawn = true;
 }
