@@ -369,7 +369,8 @@ int ck_overlay_discard(const char *dir, struct ck_err *err)
 		head = openat(fd, CK_OVERLAY_HEAD,
 			      O_RDWR | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0 || head < 0)
-		return ck_fail(err, errno, "overlay: %s: %s", dir,
+		return ck_fail(err, errno, "overlay: %s%s: %s", dir,
+			       fd < 0 ? "" : "/" CK_OVERLAY_HEAD,
 			       strerror(errno));
 	o.head_fd = head;
 	ret = lock_head(&o, err);

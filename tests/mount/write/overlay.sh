@@ -204,6 +204,9 @@ touch "$C/$(ls "$C" | head -n 1)"
 expect 3 'is not the file that it was' "$UNSHARD" mount "$C" "$MNT" \
 	-o "overlay=$O"
 cp -r "$O" "$WORK/copy"
+mkdir "$WORK/none"
+expect 1 "none/overlay.head: No such file" "$UNSHARD" overlay discard "$WORK/none"
+rmdir "$WORK/none"
 expect 0 '' "$UNSHARD" overlay discard "$WORK/copy"
 [ ! -e "$WORK/copy" ] || fail "not discarded"
 
