@@ -124,6 +124,9 @@ uint32_t ck_view_file_called(const struct ck_view *v, const char *name,
 	if (i == CK_NONE && v->ops->folders && slash)
 		ck_fail(err, ENOENT, "%s/%.*s: has no file \"%s\"",
 			v->ops->name, (int)(slash - name), name, slash + 1);
+	else if (i == CK_NONE && !*name)
+		ck_fail(err, ENOENT, "%s: is a folder; expected a file of it",
+			v->ops->name);
 	else if (i == CK_NONE)
 		ck_fail(err, ENOENT, "%s: has no file \"%s\"", v->ops->name,
 			name);

@@ -63,6 +63,9 @@ for f in model.safetensors model.pt hf/model.safetensors dcp/.metadata \
 	cmp a b || fail "$f: other bytes by export"
 done
 expect 2 'hf: has no file "none"' "$UNSHARD" cat "$D/hf/none"
+for path in hf npy "hf/"; do
+	expect 2 'is a folder; expected a file of it' "$UNSHARD" cat "$D/$path"
+done
 expect 2 'expected CKPT NAME' "$UNSHARD" cat "$D"
 expect 2 'expected CKPT NAME, found a file' "$UNSHARD" cat --json "$D/model.pt"
 expect 1 'no checkpoint found in npy' "$UNSHARD" ls "$D/npy"
