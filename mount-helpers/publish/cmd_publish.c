@@ -3,6 +3,7 @@
 #include "mount-helpers/publish/draft_args.h"
 
 #include "core/base/str.h"
+#include "core/draft/draft.h"
 #include "core/publish/step.h"
 #include "mount-helpers/text.h"
 
@@ -53,8 +54,13 @@ static int publish_path(const char *path, const struct ck_opts *opts,
 	};
 	struct draft_place p;
 	struct ck_err err = { 0 };
-	int ret = draft_step(&p, path, opts, &err);
+	int ret;
 
+	if (in.as && !ck_draft_name_ok(in.as))
+		return cmd_fail(&cmd_publish, CMD_USAGE,
+				"--as: %s: not the name of a checkpoint",
+				in.as);
+	ret = draft_step(&p, path, opts, &err);
 	if (ret)
 		return cmd_err(&cmd_publish, &err);
 	ret = ck_publish_step(&p.root, p.name, &in, &err);

@@ -61,6 +61,9 @@ expect 2 'expected a number' u publish --ranks=many "$SRC/step-1"
 # ---- another name, and one that is taken
 stage new
 expect 1 'already' u publish --as step-1 "$SRC/new"
+for name in .. a/b .hidden latest ""; do
+	expect 2 'not the name of a checkpoint' u publish --as "$name" "$SRC/new"
+done
 touch "$SRC/step-1/old"
 u publish --as step-1 --replace "$SRC/new" >/dev/null || fail --replace
 [ ! -e "$SRC/step-1/old" ] && [ ! -e "$SRC/.staging-new" ] || fail "not replaced"
