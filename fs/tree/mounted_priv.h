@@ -22,6 +22,7 @@ struct fs_mounted_table {
 	uint32_t nr;
 	uint32_t last; /* where to look for a free number first */
 	uint32_t made; /* mounted checkpoints of the list that are parsed */
+	uint32_t most; /* of these, where nobody uses them */
 	uint64_t clock;
 	_Atomic uint64_t serial; /* the last one given */
 	sem_t crowded; /* posted when there are too many, or at the end */

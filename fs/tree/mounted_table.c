@@ -16,6 +16,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+
+#define DESCRIPTORS 12 /* that a parsed one may want, */
+#define OF_A_ROOT 4 /* and these of each root */
+
+/* Where few files may be open, fewer checkpoints are kept than where many may. */
+static uint32_t most_idle(const struct ck_root *root)
+{
+	uint64_t most = FS_IDLE_MOUNTED, each = DESCRIPTORS;
+	struct rlimit r;
+
+	for (; root; root = root->next)
+		each += OF_A_ROOT;
+	if (!getrlimit(RLIMIT_NOFILE, &r))
+		most = CK_MIN(most, r.rlim_cur / each);
+	return (uint32_t)CK_MAX(most, 1);
+}
 
 static int new_table(struct fs_mounted_table **out,
 		     const struct fs_mounted_table_in *in, struct ck_err *err)
@@ -29,6 +46,7 @@ static int new_table(struct fs_mounted_table **out,
 		return ck_no_memory(err);
 	}
 	s->in = *in;
+	s->most = FS_IDLE_MOUNTED;
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_mutex_init(&s->making, NULL);
 	sem_init(&s->crowded, 0, 0);
@@ -123,6 +141,7 @@ int fs_mounted_table_steps(struct fs_mounted_table **out,
 	if (ret)
 		return ret;
 	(*out)->root = root;
+	(*out)->most = most_idle(root);
 	ret = first_mounted(*out, &mounted, err);
 	if (!ret) {
 		mounted->steps = true;
@@ -235,7 +254,7 @@ static bool put_to_sleep(struct fs_mounted_table *s)
 	bool wrote = false;
 
 	pthread_mutex_lock(&s->lock);
-	if (s->made > FS_IDLE_MOUNTED)
+	if (s->made > s->most)
 		mounted = longest_idle(s);
 	if (mounted) {
 		wrote = mounted->ck && ck_ckpt_last_wrote_ns(mounted->ck);
@@ -272,7 +291,7 @@ void fs_mounted_unpin(struct fs_mounted_table *s, struct fs_mounted *mounted)
 	pthread_mutex_lock(&s->lock);
 	mounted->users--;
 	unused = take_unused(s, mounted);
-	many = s->made > FS_IDLE_MOUNTED;
+	many = s->made > s->most;
 	pthread_mutex_unlock(&s->lock);
 	if (unused)
 		fs_mounted_free(s, unused);

@@ -201,4 +201,11 @@ same "$MNT/step-500000/$T" "$MNT/step-9/$T"
 cd /
 [ "$(readlink "$MNT/latest")" = step-$last ] || fail "latest of many"
 umount_ckpt
+
+# Where few files may be open, all steps are seen all the same.
+(ulimit -n 64 && mount_ckpt "$ALL") || fail "not mounted with few files"
+for i in $(many); do
+	[ -e "$MNT/step-$i/$T" ] || fail "step-$i is not seen with few files"
+done
+umount_ckpt
 done_ok
