@@ -99,6 +99,8 @@ def memory_that_is_not_there():
         for room in fake:
             refused(ValueError, lambda: t.read_into(room), "no memory")
             refused(ValueError, lambda: unshard.save(tmp + "/s", {"a": room}), "tensor a: ")
+            refused(TypeError, lambda: unshard.save(tmp + "/n", {7: np.zeros(2)}), "7: expected a str")
+            assert not os.path.exists(tmp + "/.staging-n")
 
 
 def tensors_that_are_more_than_bytes():

@@ -185,6 +185,8 @@ class Save:
 
 
 def _name(name: str) -> bytes:
+    if not isinstance(name, str):
+        raise TypeError(f"{name!r}: expected a string as a name")
     if "\0" in name:
         raise ValueError(f"{name!r}: a NUL byte in it")
     return name.encode()
@@ -200,6 +202,8 @@ def save(path: Union[str, bytes, os.PathLike], tensors: Mapping[str, Any], *, fo
     """
     from ._checkpoint import _options
 
+    for name in tensors:
+        _name(name)  # before there is a draft
     found: Dict[str, Source] = {n: source(t, n) for n, t in tensors.items()}
     slices: List[Slice] = [Slice(n, s.dtype, s.shape, [0] * len(s.shape), s.shape)
                            for n, s in found.items()]
