@@ -100,7 +100,7 @@ static int run(int argc, char **argv)
 }
 
 static const struct cmd_flag flags[] = {
-	{ 0, "json", "JSON instead of text for people." },
+	{ 0, "json", "JSON instead of text for people" },
 	{ 0 },
 };
 

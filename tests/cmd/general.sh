@@ -29,6 +29,7 @@ for c in $commands; do
 		"$UNSHARD" "$c" "$level" >"$WORK/out" || fail "$c $level"
 		awk 'length > 80' "$WORK/out" | grep . &&
 			fail "$c $level: lines of more than 80 columns"
+		grep '[^.]\.\.$' "$WORK/out" && fail "$c $level: two full stops"
 	done
 	expect 2 "unknown option -Q" "$UNSHARD" "$c" -Q
 done
