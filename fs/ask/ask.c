@@ -334,9 +334,9 @@ static struct ck_patience patience_of(const struct fs_asker *a,
 
 /* 0 and the answer, or the seat's asker is of no use any more. */
 static int ask(struct fs_asker *a, const struct fs_caller *who,
-	       struct seat *seat, const struct ck_str *text, int32_t *answer)
+	       struct seat *seat, const struct fs_question *q, int32_t *answer)
 {
-	const struct ck_patience p = patience_of(a, who, text->len);
+	const struct ck_patience p = patience_of(a, who, q->text.len);
 	struct ck_err err;
 	int ret = seat->fd < 0 ? start(a, seat, &p, &err) : 0;
 
@@ -345,14 +345,17 @@ static int ask(struct fs_asker *a, const struct fs_caller *who,
 			fs_log("%s", err.msg);
 		return ret == -EINTR || ret == -ETIMEDOUT ? ret : -EACCES;
 	}
-	ret = ck_exchange_put(seat->fd, text->v, text->len, &p);
-	return ret ? ret :
-		     ck_exchange_get(seat->fd, answer, sizeof(*answer), &p);
+	ret = ck_exchange_put(seat->fd, q->text.v, q->text.len, &p);
+	if (ret)
+		return ret;
+	ret = ck_exchange_get(seat->fd, answer, sizeof(*answer), &p);
+	/* it may have been done, and is not to be done twice */
+	return ret == -EPIPE && q->changes ? -EIO : ret;
 }
 
-/* -EPIPE: the asker was gone. */
+/* -EPIPE: the asker was gone; -EIO: before it said whether it did it. */
 static int ask_once(struct fs_asker *a, const struct fs_caller *who,
-		    const struct ck_str *text, int32_t *answer)
+		    const struct fs_question *q, int32_t *answer)
 {
 	const struct ck_patience p = patience_of(a, who, 0);
 	struct seat *seat;
@@ -360,9 +363,10 @@ static int ask_once(struct fs_asker *a, const struct fs_caller *who,
 
 	if (ret)
 		return ret;
-	ret = ask(a, who, seat, text, answer);
+	ret = ask(a, who, seat, q, answer);
 	give(a, seat, !ret);
-	return !ret || ret == -EINTR || ret == -ETIMEDOUT || ret == -EACCES ?
+	return !ret || ret == -EINTR || ret == -ETIMEDOUT || ret == -EACCES ||
+			       ret == -EIO ?
 		       ret :
 		       -EPIPE;
 }
@@ -387,7 +391,7 @@ int fs_asker_ask(struct fs_asker *a, const struct fs_caller *who,
 	head.len = (uint32_t)(q->text.len - sizeof(head));
 	memcpy(q->text.v, &head, sizeof(head));
 	for (unsigned i = 0; ret == -EPIPE && i <= MAX_SEATS; i++)
-		ret = ask_once(a, who, &q->text, &answer);
+		ret = ask_once(a, who, q, &answer);
 	if (!ret)
 		return answer;
 	if (ret == -EINTR)
@@ -399,5 +403,10 @@ int fs_asker_ask(struct fs_asker *a, const struct fs_caller *who,
 		       q->text.v + sizeof(head) + sizeof(struct fs_ask_item));
 		return -EIO;
 	}
-	return -EACCES;
+	if (ret == -EIO)
+		fs_log("allow-other: a process that asks ended before it said "
+		       "whether it did what user %u wanted, below %s",
+		       (unsigned)who->uid,
+		       q->text.v + sizeof(head) + sizeof(struct fs_ask_item));
+	return ret == -EIO ? ret : -EACCES;
 }

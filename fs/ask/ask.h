@@ -90,7 +90,8 @@ void fs_asker_free(struct fs_asker *a);
  * 0, -EACCES, -EROFS, or what the call says; -ESTALE: there is another file
  * than the one that was meant; -EINTR: he waits no more; -EIO with a line in the
  * log: no asker said anything within FS_ASK_SECONDS, and some more for a long
- * question.  One that does not answer, or is gone, is replaced.  A question that
+ * question, or one that was to do something ended before it said whether it did.
+ * One that does not answer, or is gone, is replaced.  A question that
  * takes long leaves others an asker of their own, and no user has more than half
  * of them.  Any thread.
  */

@@ -3,7 +3,9 @@
  * What an asker answers of files, for processes of several users.  Who cannot
  * make other users asks for himself alone.
  */
-#include "fs/ask/ask.h"
+#include "fs/ask/ask_priv.h"
+
+#include "core/base/fds.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -15,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -398,6 +401,75 @@ Test(ask, one_that_does_not_answer_is_replaced)
 	cr_expect_eq(ask_itself(NULL), -EIO, "the time is over");
 	cr_expect_eq(ask_itself(always), 0,
 		     "what comes at once is not stopped");
+}
+
+/* An asker that ends when it has read a question: it may have done it. */
+static unsigned ask_and_end(int seat)
+{
+	struct ck_err fine = { 0 };
+	char buf[4096];
+	unsigned nr;
+
+	cr_assert_eq(write(seat, &fine, sizeof(fine)), sizeof(fine));
+	nr = read(seat, buf, sizeof(buf)) > 0;
+	close(seat);
+	return nr;
+}
+
+static void *start_such(void *ctx)
+{
+	int more = *(int *)ctx;
+	struct fs_ask_order order;
+	uintptr_t asked = 0;
+
+	while (recv(more, &order, sizeof(order), 0) == sizeof(order)) {
+		const struct fs_ask_started said = { INT32_MAX };
+		int ends[2];
+
+		if (!order.start)
+			continue;
+		cr_assert(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0,
+				      ends));
+		cr_assert(ck_fds_send(more, &said, sizeof(said), &ends[1], 1,
+				      0) > 0);
+		close(ends[1]);
+		asked += ask_and_end(ends[0]);
+	}
+	return (void *)asked;
+}
+
+/* What it says, and *asked: how many heard of it. */
+static int have_removed(uintptr_t *asked)
+{
+	const struct fs_caller who = { .pid = getpid() };
+	struct fs_question q = { 0 };
+	struct fs_asker *a;
+	struct ck_err err;
+	pthread_t starts;
+	void *nr;
+	int ends[2], ret;
+
+	cr_assert(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends));
+	cr_assert(!pthread_create(&starts, NULL, start_such, &ends[0]));
+	cr_assert_eq(fs_asker_new(&a, ends[1], 0, &err), 0, "%s", err.msg);
+	fs_question_dir(&q, dir, NULL);
+	fs_question_remove(&q, "open", false);
+	ret = fs_asker_ask(a, &who, &q);
+	ck_str_free(&q.text);
+	fs_asker_free(a);
+	shutdown(ends[0], SHUT_RDWR);
+	pthread_join(starts, &nr);
+	close(ends[0]);
+	*asked = (uintptr_t)nr;
+	return ret;
+}
+
+Test(ask, what_may_be_done_is_not_done_again)
+{
+	uintptr_t asked;
+
+	cr_expect_eq(have_removed(&asked), -EIO);
+	cr_expect_eq(asked, 1, "%zu", (size_t)asked);
 }
 
 static void *ask_in_thread(void *ctx)
