@@ -35,7 +35,7 @@ static const struct {
 	[LATEST] = { "latest", FS_INO_LATEST, .is_link = true },
 	[HF] = { "hf", FS_INO_HF, .is_link = true },
 	[SHARDS] = { "shards", FS_INO_SHARDS, .is_dir = true },
-	[MARKER] = { FS_MARKER, 0 },
+	[MARKER] = { FS_MARKER, .is_dir = false },
 };
 
 /* What a directory that changes held when it was opened. */

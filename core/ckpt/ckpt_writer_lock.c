@@ -243,7 +243,7 @@ bool ck_ckpt_settled(const struct ck_ckpt *ck, double seconds)
 			newest = CK_MAX(newest, src->id.mtime_ns);
 	}
 	clock_gettime(CLOCK_REALTIME, &now);
-	return !seconds ||
+	return seconds <= 0 ||
 	       (double)newest / 1e9 + seconds <= (double)ck_ns(now) / 1e9;
 }
 

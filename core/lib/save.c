@@ -165,7 +165,7 @@ static int take_slice(const unshard_slice *v, struct ck_save_slice *out,
 	};
 	if (!dtype)
 		return 0;
-	out->dtype = ck_dtype_by_name(dtype, strlen(dtype));
+	out->dtype = (uint8_t)ck_dtype_by_name(dtype, strlen(dtype));
 	if (out->dtype == CK_DT_NONE)
 		return ck_fail(err, EINVAL, "there is no dtype \"%s\"", dtype);
 	if (!out->shape && out->rank)
@@ -217,8 +217,9 @@ static int take_item(const unshard_save *s, const unshard_item *item,
 	};
 	if (!out->start != !out->len)
 		return ck_fail(err, EINVAL, "a box has a start and a length");
-	if (dtype && !ck_save_is_dtype(s->save, out->slice,
-				       ck_dtype_by_name(dtype, strlen(dtype))))
+	if (dtype &&
+	    !ck_save_is_dtype(s->save, out->slice,
+			      (uint8_t)ck_dtype_by_name(dtype, strlen(dtype))))
 		return ck_fail(err, EINVAL,
 			       "memory of %.100s: a save casts nothing", dtype);
 	return ck_lib_device(s->ctx, CK_LIB_GET(item, device), &out->dev, err);

@@ -418,7 +418,7 @@ enum fs_mounted_state fs_mounted_need(struct fs_mounted_table *s,
 	enum fs_mounted_state state;
 
 	if (is_made(mounted))
-		return atomic_load(&mounted->state);
+		return (enum fs_mounted_state)atomic_load(&mounted->state);
 	pthread_mutex_lock(&s->making);
 	state = is_made(mounted) ?
 			(enum fs_mounted_state)atomic_load(&mounted->state) :
@@ -470,7 +470,7 @@ bool fs_mounted_was_settled(const struct fs_mounted *mounted,
 {
 	int64_t since = ck_now_s() - mounted->made_s;
 
-	return !fs_settle || ck_ckpt_settled(ck, fs_settle + (double)since);
+	return fs_settle <= 0 || ck_ckpt_settled(ck, fs_settle + (double)since);
 }
 
 /* Under the lock: the one used the longest ago that was not told yet. */

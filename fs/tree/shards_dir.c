@@ -58,7 +58,7 @@ static int append_entry(struct fs_shards *s, struct fs_shard_list *l,
 			const char *dir, const struct dirent *d)
 {
 	ck_auto_free char *path = NULL;
-	struct stat st = { .st_mode = DTTOIF(d->d_type) };
+	struct stat st = { .st_mode = (mode_t)DTTOIF(d->d_type) };
 	int ret;
 
 	if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))

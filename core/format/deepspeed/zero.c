@@ -328,7 +328,8 @@ static int give_state(struct ck_asm *a, const struct deepspeed_vec *v,
 	uint64_t k = v->each ? 0 : pos / v->size, lo, hi, at;
 	int ret = 0;
 
-	if (ck_asm_declare(a, t, dtype_of(v, state), cut->whole, cut->rank))
+	if (ck_asm_declare(a, t, (uint8_t)dtype_of(v, state), cut->whole,
+			   cut->rank))
 		return ck_no_memory(err);
 	/* who comes after one without has none either */
 	for (;

@@ -359,8 +359,8 @@ static int add_group(struct reading *r, struct ck_asm_tensor *t, ck_pv group,
 	    !ck_pq_str(r->p, x.data, "dtype", &dtype, &len) ||
 	    len < sizeof(torch) || memcmp(dtype, torch, sizeof(torch) - 1))
 		return UNKNOWN;
-	dt = ck_dtype_by_torch(dtype + sizeof(torch) - 1,
-			       len + 1 - sizeof(torch));
+	dt = (uint8_t)ck_dtype_by_torch(dtype + sizeof(torch) - 1,
+					len + 1 - sizeof(torch));
 	if (dt == CK_DT_NONE)
 		return UNKNOWN;
 	if (ck_asm_declare(&r->s->a, t, dt, x.box.shape, x.box.rank))
