@@ -48,6 +48,8 @@ def parsers(first="true"):
             yield file.parent
         finally:
             os.environ.pop("UNSHARD_PARSER")
+            for fifo in "go", "begun":  # one whose rank was killed waits there still
+                os.close(os.open(f"{tmp}/{fifo}", os.O_RDWR))
 
 
 def started(folder):
