@@ -164,6 +164,13 @@ int ck_intervals_add(struct ck_intervals *r, uint64_t off, uint64_t end)
 	return put(r, &all);
 }
 
+bool ck_intervals_any(const struct ck_intervals *r, uint64_t off, uint64_t end)
+{
+	const struct ck_interval *run = ck_intervals_at(r, off);
+
+	return run && run->off < end;
+}
+
 int ck_intervals_cut(struct ck_intervals *r, uint64_t off, uint64_t end)
 {
 	struct ck_interval one, left, right;

@@ -30,6 +30,8 @@ void ck_intervals_free(struct ck_intervals *r);
 /* The first that ends behind @pos; NULL: none.  Holds until a change. */
 const struct ck_interval *ck_intervals_at(const struct ck_intervals *r,
 					  uint64_t pos);
+/* Whether anything of [off, end), which is not empty, is part of it. */
+bool ck_intervals_any(const struct ck_intervals *r, uint64_t off, uint64_t end);
 /* Makes [off, end) part of it: 0 or -ENOMEM. */
 int ck_intervals_add(struct ck_intervals *r, uint64_t off, uint64_t end);
 /* The same of all of @more. */

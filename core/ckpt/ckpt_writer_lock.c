@@ -8,7 +8,6 @@
 #include "core/ckpt/ckpt_priv.h"
 
 #include "core/base/auto.h"
-#include "core/base/check.h"
 #include "core/base/fds.h"
 #include "core/root/writer_lock.h"
 #include "core/redo/redo.h"
@@ -233,18 +232,19 @@ int ck_ckpt_unchanged(struct ck_ckpt *ck, const unsigned char *srcs,
 
 bool ck_ckpt_settled(const struct ck_ckpt *ck, double seconds)
 {
-	int64_t newest = INT64_MIN;
 	struct timespec now;
+	double before;
 
-	for (uint32_t i = 0; i < ck->img.nr_srcs; i++) {
+	clock_gettime(CLOCK_REALTIME, &now);
+	before = (double)ck_ns(now) - seconds * 1e9;
+	for (uint32_t i = 0; seconds > 0 && i < ck->img.nr_srcs; i++) {
 		const struct ck_src *src = &ck->img.srcs[i];
 
-		if (src->kind == CK_SRC_FILE && src->state != CK_MISSING)
-			newest = CK_MAX(newest, src->id.mtime_ns);
+		if (src->kind == CK_SRC_FILE && src->state != CK_MISSING &&
+		    (double)src->id.mtime_ns > before)
+			return false;
 	}
-	clock_gettime(CLOCK_REALTIME, &now);
-	return seconds <= 0 ||
-	       (double)newest / 1e9 + seconds <= (double)ck_ns(now) / 1e9;
+	return true;
 }
 
 int ck_ckpt_open_src(struct ck_ckpt *ck, uint32_t src, int *fd)

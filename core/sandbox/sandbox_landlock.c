@@ -43,9 +43,7 @@ enum {
 	(FS_REMOVE_DIR | FS_REMOVE_FILE | FS_MAKE_DIR | FS_MAKE_REG | \
 	 FS_MAKE_SYM | FS_REFER)
 #define READ_RIGHTS (FS_READ_FILE | FS_READ_DIR)
-#define WRITE_RIGHTS                                                    \
-	(FS_WRITE_FILE | FS_TRUNCATE | FS_REMOVE_DIR | FS_REMOVE_FILE | \
-	 FS_MAKE_DIR | FS_MAKE_REG | FS_MAKE_SYM | FS_REFER)
+#define WRITE_RIGHTS (FS_WRITE_FILE | FS_TRUNCATE | CHANGE_NAMES)
 #define NAMELESS_RIGHTS                                             \
 	(FS_READ_DIR | FS_READ_FILE | FS_WRITE_FILE | FS_MAKE_REG | \
 	 FS_REMOVE_FILE | FS_TRUNCATE)

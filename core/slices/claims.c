@@ -67,13 +67,6 @@ static bool has_all(const struct ck_intervals *set, uint64_t off, uint64_t end)
 	return run && run->off <= off && run->end >= end;
 }
 
-static bool has_any(const struct ck_intervals *set, uint64_t off, uint64_t end)
-{
-	const struct ck_interval *run = ck_intervals_at(set, off);
-
-	return run && run->off < end;
-}
-
 static int add(struct ck_claims *c, uint32_t file, uint64_t off, uint64_t end,
 	       struct ck_err *err)
 {
@@ -124,12 +117,13 @@ static int cut(struct ck_claims *c, uint32_t file, uint64_t off, uint64_t end,
 
 	if (!ret && off < end)
 		ret = ck_claims_cut_others(c, file, off, end, err);
-	if (ret || off >= end || !has_any(&c->own.written[file], off, end))
+	if (ret || off >= end ||
+	    !ck_intervals_any(&c->own.written[file], off, end))
 		return ret;
 	before = c->own.written[file].total;
 	c->cuts++;
 	ret = ck_claims_put(&c->log, CK_CLAIMS_CUT, file, off, end, err);
-	if (!ret && has_any(&c->own.safe[file], off, end))
+	if (!ret && ck_intervals_any(&c->own.safe[file], off, end))
 		ret = ck_claims_log_sync(c, &c->log, err);
 	if (!ret && (ck_intervals_cut(&c->own.written[file], off, end) ||
 		     ck_intervals_cut(&c->own.safe[file], off, end)))

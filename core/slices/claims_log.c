@@ -61,7 +61,12 @@ struct reading {
 	size_t nr;
 };
 
-uint64_t ck_claims_log_id(const char *name)
+void ck_claims_log_name(char name[24], uint64_t log)
+{
+	snprintf(name, 24, "w-%016" PRIx64 ".log", log);
+}
+
+static uint64_t log_id(const char *name)
 {
 	return *name ? strtoull(name + 2, NULL, 16) : 0;
 }
@@ -168,8 +173,9 @@ static int leave_safe(const struct ck_claims *c, struct ck_claims_sets *s)
 	return ret;
 }
 
-int ck_claims_read_log(struct ck_claims *c, struct ck_journal *j, uint64_t log,
-		       struct ck_claims_other *to, struct ck_err *err)
+/* Applies what @c knows that others say of it. */
+static int read_log(struct ck_claims *c, struct ck_journal *j, uint64_t log,
+		    struct ck_claims_other *to, struct ck_err *err)
 {
 	struct reading in = { .plan = c->plan, .to = to, .j = j };
 	struct ck_claims_over *over;
@@ -249,7 +255,7 @@ static int read_other(struct ck_claims *c, const char *name, void *ctx,
 	(void)ctx;
 	if (ret)
 		return ret == -ENOENT ? 0 : ret;
-	ret = ck_claims_read_log(c, &j, ck_claims_log_id(name), &o, err);
+	ret = read_log(c, &j, log_id(name), &o, err);
 	if (!ret)
 		ret = ck_vec_put(&c->other, err, o);
 	if (ret)
@@ -266,10 +272,10 @@ static int read_again(struct ck_claims *c, struct ck_claims_other *o,
 	char name[24];
 	int ret;
 
-	snprintf(name, sizeof(name), "w-%016" PRIx64 ".log", o->log);
+	ck_claims_log_name(name, o->log);
 	ret = ck_claims_open_log(c, name, false, &j, err);
 	if (!ret)
-		ret = ck_claims_read_log(c, &j, o->log, &now, err);
+		ret = read_log(c, &j, o->log, &now, err);
 	if (!ret || ret == -ENOENT) {
 		/* gone: what took its place is read the next time */
 		forget_other(c, o);
@@ -288,7 +294,7 @@ static int read_own(struct ck_claims *c, struct ck_err *err)
 {
 	ck_auto_journal struct ck_journal j = { .fd = -1 };
 	struct ck_claims_other now = { 0 };
-	uint64_t log = ck_claims_log_id(c->name);
+	uint64_t log = log_id(c->name);
 	struct ck_claims_over *over;
 	size_t nr;
 	int ret = ck_claims_over_of(c, log, &over, &nr, err);
@@ -299,7 +305,7 @@ static int read_own(struct ck_claims *c, struct ck_err *err)
 	ret = ck_claims_open_log(c, c->name, false, &j, err);
 	j.same_boot = true; /* where nobody says which that is, too */
 	if (!ret)
-		ret = ck_claims_read_log(c, &j, log, &now, err);
+		ret = read_log(c, &j, log, &now, err);
 	if (!ret) {
 		struct ck_claims_sets was = c->own;
 
@@ -315,8 +321,8 @@ static int read_own(struct ck_claims *c, struct ck_err *err)
 	return ret;
 }
 
-int ck_claims_join(const struct ck_claims *c, struct ck_claims_sets *to,
-		   const struct ck_claims_sets *s, struct ck_err *err)
+static int join(const struct ck_claims *c, struct ck_claims_sets *to,
+		const struct ck_claims_sets *s, struct ck_err *err)
 {
 	for (uint32_t i = 0; i < c->plan->nr_files; i++)
 		if (ck_intervals_join(&to->written[i], &s->written[i]) ||
@@ -346,7 +352,7 @@ int ck_claims_read_others(struct ck_claims *c, struct ck_err *err)
 	for (size_t i = 0; again && !ret && i < c->other.nr; i++)
 		ret = read_again(c, &c->other.v[i], err);
 	for (size_t i = 0; !ret && i < c->other.nr; i++)
-		ret = ck_claims_join(c, &c->others, &c->other.v[i].sets, err);
+		ret = join(c, &c->others, &c->other.v[i].sets, err);
 	c->read_ns = ck_now_ns();
 	c->reading_ns = c->read_ns - begin;
 	return ret ? ret : read_own(c, err);
@@ -379,7 +385,7 @@ static int make_log(const struct ck_claims *c, struct ck_journal *j,
 
 	if (getrandom(&r, sizeof(r), 0) != sizeof(r))
 		return ck_fail(err, errno, "a name: %s", strerror(errno));
-	snprintf(name, 24, "w-%016" PRIx64 ".log", r);
+	ck_claims_log_name(name, r);
 	snprintf(temp, 32, "new-%s", name);
 	ret = ck_journal_make(j, c->dir, temp, KIND, c->plan->id, "slices/",
 			      err);
@@ -509,7 +515,7 @@ static int move_all(struct ck_claims *c, struct ck_journal *from, uint64_t log,
 {
 	struct ck_claims_other o = { 0 };
 	bool any = false;
-	int ret = ck_claims_read_log(c, from, log, &o, err);
+	int ret = read_log(c, from, log, &o, err);
 
 	if (!ret)
 		ret = put_sets(c, &o.sets, &c->log, &any, err);
@@ -545,7 +551,7 @@ static int take_over(struct ck_claims *c, const char *name, void *ctx,
 	/* before the first of them goes; without, a publish reads more */
 	if (!*told)
 		ck_claims_read_told(c, told, NULL);
-	ret = move_all(c, &j, ck_claims_log_id(name), err);
+	ret = move_all(c, &j, log_id(name), err);
 	if (!ret)
 		unlinkat(c->dir, name, 0);
 	return ret;

@@ -16,12 +16,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* What takes longer to read, of many or far journals, may take 1/8 of the time. */
 #define QUICK_NS INT64_C(2000000)
@@ -94,7 +91,7 @@ static int length_of(const struct ck_claims *c, uint64_t log, uint64_t *len)
 	char name[24];
 	struct stat st;
 
-	snprintf(name, sizeof(name), "w-%016" PRIx64 ".log", log);
+	ck_claims_log_name(name, log);
 	fd = ck_beneath_file(c->dir, name, O_RDONLY);
 	if (fd < 0 || fstat(fd, &st))
 		return fd < 0 ? fd : -errno;
@@ -116,20 +113,13 @@ static int say(struct ck_claims *c, const struct ck_claims_over *over,
 	return ret;
 }
 
-static bool has_any(const struct ck_intervals *set, uint64_t off, uint64_t end)
-{
-	const struct ck_interval *run = ck_intervals_at(set, off);
-
-	return run && run->off < end;
-}
-
 /* -ENOENT: that journal is gone. */
 static int cut_one(struct ck_claims *c, struct ck_claims_other *o,
 		   const struct ck_claims_body *b, struct ck_err *err)
 {
 	struct ck_claims_over over = { .b = *b, .log = o->log };
 	uint64_t end = b->off + b->len;
-	bool durable = has_any(&o->sets.safe[b->file], b->off, end);
+	bool durable = ck_intervals_any(&o->sets.safe[b->file], b->off, end);
 	int ret = length_of(c, o->log, &over.upto);
 
 	if (ret == -ENOENT)
@@ -155,7 +145,8 @@ static int cut_all(struct ck_claims *c, const struct ck_claims_body *b,
 	int ret = 0;
 
 	for (size_t i = 0; !ret && i < c->other.nr; i++)
-		if (has_any(&c->other.v[i].sets.written[b->file], b->off, end))
+		if (ck_intervals_any(&c->other.v[i].sets.written[b->file],
+				     b->off, end))
 			ret = cut_one(c, &c->other.v[i], b, err);
 	if (!ret &&
 	    (ck_intervals_cut(&c->others.written[b->file], b->off, end) ||

@@ -74,13 +74,8 @@ void ck_claims_count(struct ck_claims *c, uint32_t file, uint64_t before);
  */
 int ck_claims_read_others(struct ck_claims *c, struct ck_err *err);
 void ck_claims_forget_others(struct ck_claims *c);
-uint64_t ck_claims_log_id(const char *name);
-/* As ck_claims_read_others(), of one; applies what @c knows that others say of it. */
-int ck_claims_read_log(struct ck_claims *c, struct ck_journal *j, uint64_t log,
-		       struct ck_claims_other *to, struct ck_err *err);
-/* All of @s is part of @to, too. */
-int ck_claims_join(const struct ck_claims *c, struct ck_claims_sets *to,
-		   const struct ck_claims_sets *s, struct ck_err *err);
+/* What the journal of that number is called. */
+void ck_claims_log_name(char name[24], uint64_t log);
 /* Makes ours, and takes over those whose mounts are gone. */
 int ck_claims_log_start(struct ck_claims *c, struct ck_err *err);
 /* @call gets the name of each journal but our own. */
