@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -33,6 +34,15 @@ int ck_exchange_wait(int fd, short events, const struct ck_patience *p)
 		if (!n && p->stopped && p->stopped(p->ctx))
 			return -EINTR;
 	}
+}
+
+void ck_exchange_look(int fd)
+{
+	struct pollfd at = { .fd = fd, .events = POLLIN };
+	int64_t until = ck_now_ns() + CK_EXCHANGE_AWAKE_NS;
+
+	while (!poll(&at, 1, 0) && ck_now_ns() < until)
+		sched_yield();
 }
 
 static bool again(ssize_t n)

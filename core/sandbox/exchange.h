@@ -32,5 +32,11 @@ int ck_exchange_put(int fd, const void *buf, size_t len,
 int ck_exchange_get(int fd, void *buf, size_t len, const struct ck_patience *p);
 /* Waits until @events of poll() are there; the same. */
 int ck_exchange_wait(int fd, short events, const struct ck_patience *p);
+/*
+ * Looks for bytes for CK_EXCHANGE_AWAKE_NS without a sleep, and lets others run
+ * between the looks: to wake up takes longer than a question of a few files.
+ */
+#define CK_EXCHANGE_AWAKE_NS 50000
+void ck_exchange_look(int fd);
 
 #endif

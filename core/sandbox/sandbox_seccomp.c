@@ -206,8 +206,9 @@ static const int hands_over[] = {
 
 /* To judge files as another user; what it opens, Landlock holds to /proc. */
 static const int asks[] = {
-	S(setfsuid),  S(setfsuid32),  S(setfsgid), S(setfsgid32),
-	S(setgroups), S(setgroups32), S(getxattr),
+	S(setfsuid),  S(setfsuid32),   S(setfsgid), S(setfsgid32),
+	S(setgroups), S(setgroups32),  S(getxattr), S(poll),
+	S(ppoll),     S(ppoll_time64),
 };
 
 static const int changes_names[] = { S(symlinkat), S(unlinkat), S(renameat2) };

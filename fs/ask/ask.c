@@ -348,6 +348,7 @@ static int ask(struct fs_asker *a, const struct fs_caller *who,
 	ret = ck_exchange_put(seat->fd, q->text.v, q->text.len, &p);
 	if (ret)
 		return ret;
+	ck_exchange_look(seat->fd);
 	ret = ck_exchange_get(seat->fd, answer, sizeof(*answer), &p);
 	/* it may have been done, and is not to be done twice */
 	return ret == -EPIPE && q->changes ? -EIO : ret;

@@ -12,6 +12,7 @@
 #include "core/base/auto.h"
 #include "core/base/clock.h"
 #include "core/base/fds.h"
+#include "core/sandbox/exchange.h"
 #include "core/sandbox/sandbox.h"
 
 #include <errno.h>
@@ -55,7 +56,7 @@ struct asker {
 	unsigned next_kept; /* to be used again */
 	int fd, proc;
 	struct fs_ids own, who;
-	struct fs_ids now; /* whose groups it has */
+	struct fs_ids now; /* those that it has taken on */
 	bool becomes; /* it may take on others' ids */
 	char *status; /* FS_IDS_ROOM */
 	char uid_map[MAP_ROOM], gid_map[MAP_ROOM]; /* of our user namespace */
@@ -108,12 +109,28 @@ static bool is_self(const struct asker *a)
 	       fs_ids_same_groups(&a->who, &a->own);
 }
 
+/* Each call says who it was before. */
+static bool take_uid(struct asker *a, uid_t uid)
+{
+	if (a->now.uid != uid) {
+		setfsuid(uid);
+		a->now.uid = (uid_t)setfsuid(uid);
+	}
+	return a->now.uid == uid;
+}
+
+static bool take_gid(struct asker *a, gid_t gid)
+{
+	if (a->now.gid != gid) {
+		setfsgid(gid);
+		a->now.gid = (gid_t)setfsgid(gid);
+	}
+	return a->now.gid == gid;
+}
+
 static bool become(struct asker *a)
 {
-	setfsuid(a->who.uid);
-	setfsgid(a->who.gid);
-	if ((uid_t)setfsuid(a->who.uid) != a->who.uid ||
-	    (gid_t)setfsgid(a->who.gid) != a->who.gid)
+	if (!take_uid(a, a->who.uid) || !take_gid(a, a->who.gid))
 		return false;
 	if (fs_ids_same_groups(&a->who, &a->now))
 		return true;
@@ -379,7 +396,7 @@ static int answer(struct asker *a, const struct fs_ask_head *head,
 	int ret;
 
 	/* some show /proc/PID to its own user only */
-	setfsuid(head->uid);
+	take_uid(a, head->uid);
 	if (!fs_ids_know(a->proc, head->pid, a->status, &a->who) ||
 	    !is_his(&a->who, head))
 		return -EACCES;
@@ -449,6 +466,7 @@ static int serve(struct asker *a)
 		ret = answer(a, &head, buf + sizeof(head));
 		if (write(a->fd, &ret, sizeof(ret)) != sizeof(ret))
 			return 0;
+		ck_exchange_look(a->fd);
 	}
 	return 1;
 }
@@ -484,6 +502,8 @@ static int prepare(struct asker *a, struct ck_err *err)
 		return ck_fail(err, EPERM,
 			       "allow-other: /proc does not show this process, "
 			       "and so not who asks");
+	a->now.uid = a->own.uid;
+	a->now.gid = a->own.gid;
 	fs_ids_take_groups(&a->now, &a->own);
 	if (syscall(SYS_faccessat2, a->proc, "", X_OK,
 		    AT_EMPTY_PATH | AT_EACCESS))
