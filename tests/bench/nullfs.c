@@ -4,7 +4,8 @@
  *
  *	nullfs MNT BYTES		serves MNT/file in the foreground
  *	nullfs MNT BYTES FILE [splice]	writes go to FILE, one call each
- *	nullfs MNT BYTES cut FILE...	rows of 4 KiB go to the FILEs in turns
+ *	nullfs MNT BYTES cut AT FILE...	rows of 4 KiB go to the FILEs in turns,
+ *					from byte AT of each
  *
  * MNT/file has BYTES bytes.  A read is answered with as many bytes of one
  * buffer that nobody fills; a write is forgotten, or goes to the same place
@@ -38,6 +39,7 @@ static struct {
 	bool splice;
 	int cut[MAX_CUTS];
 	unsigned nr_cuts;
+	off_t cut_at;
 } fs;
 
 static void fill(fuse_ino_t ino, struct stat *st)
@@ -124,7 +126,8 @@ static int write_rows(const char *buf, size_t size, uint64_t off)
 				(char *)buf + (r * fs.nr_cuts + at) * ROW, ROW
 			};
 		if (pwritev(fs.cut[at], row, (int)nr,
-			    (off_t)(off / fs.nr_cuts)) != (ssize_t)nr * ROW)
+			    fs.cut_at + (off_t)(off / fs.nr_cuts)) !=
+		    (ssize_t)nr * ROW)
 			return -EIO;
 	}
 	return 0;
@@ -220,9 +223,10 @@ static int set_writes(int nr, char **args)
 	fs.to = -1;
 	if (!nr)
 		return 0;
-	if (!strcmp(args[0], "cut") && nr > 1 && nr - 1 <= MAX_CUTS) {
+	if (!strcmp(args[0], "cut") && nr > 2 && nr - 2 <= MAX_CUTS) {
 		ops.write = op_write_rows;
-		for (int i = 1; i < nr; i++) {
+		fs.cut_at = (off_t)strtoull(args[1], NULL, 10);
+		for (int i = 2; i < nr; i++) {
 			fs.cut[fs.nr_cuts] = open_to(args[i]);
 			if (fs.cut[fs.nr_cuts++] < 0)
 				return 1;
@@ -240,7 +244,7 @@ int main(int argc, char **argv)
 {
 	if (argc < 3) {
 		fprintf(stderr, "usage: nullfs MNT BYTES "
-				"[FILE [splice] | cut FILE...]\n");
+				"[FILE [splice] | cut AT FILE...]\n");
 		return 2;
 	}
 	if (set_writes(argc - 3, argv + 3))

@@ -4,12 +4,15 @@
 # themselves, and a tensor in a zip with its checksum, for comparison; and what
 # FUSE allows: a file that forgets what is written, one that writes it to
 # another file, a call a request, and one that writes it to as many files as
-# there are shards, in the same rows, a call for each, and does nothing else
-# ("floor").  All take turns, synced in between; the medians count.
+# there are shards, in the same rows, a call for each, and does nothing else:
+# from their first bytes on ("floor"), and behind a header as the shards have
+# one ("floor_at"), where a row is in two pages.  All take turns, synced in
+# between; the medians count.
 
 . "$TOP/tests/bench/lib/measure.sh"
 : "${BENCH_ROWS:=8192}" "${BENCH_ROUNDS:=5}"
 block=1048576
+header=331 # bytes of a shard before the tensor
 write_file=$BENCH_DIR/writefile
 
 python3 "$TOP/tests/mount/lib/split.py" ckpt whole "$BENCH_ROWS" 32768 8
@@ -38,24 +41,27 @@ sync
 "$UNSHARD" mount "$PWD/ckpt" "$PWD/mnt" -o "rw${BENCH_OPTS:+,$BENCH_OPTS}"
 mkdir zmnt
 "$UNSHARD" mount "$PWD/zip" "$PWD/zmnt" -o rw
-mkdir null pass floor parts
+mkdir null pass floor floor_at parts parts_at
 cp plain passed
 for i in $(seq 8); do
 	head -c $(($(stat -c %s plain) / 8)) plain >parts/"$i"
+	head -c $(($(stat -c %s plain) / 8 + 4096)) plain >parts_at/"$i"
 done
 "$BENCH_DIR/nullfs" null "$(stat -c %s plain)" &
 "$BENCH_DIR/nullfs" pass "$(stat -c %s plain)" passed &
-"$BENCH_DIR/nullfs" floor "$(stat -c %s plain)" cut parts/* &
+"$BENCH_DIR/nullfs" floor "$(stat -c %s plain)" cut 0 parts/* &
+"$BENCH_DIR/nullfs" floor_at "$(stat -c %s plain)" cut $header parts_at/* &
 end_all() {
 	"$UNSHARD" umount mnt
 	"$UNSHARD" umount zmnt
 	umount null
 	umount pass
 	umount floor
+	umount floor_at
 	wait
 }
 trap end_all EXIT
-for m in null pass floor; do
+for m in null pass floor floor_at; do
 	until mountpoint -q $m; do sleep 0.1; done
 done
 tensor=$PWD/mnt/tensors/w
@@ -69,10 +75,10 @@ try() { # NAME WRITERS FILE...
 }
 sync
 # as they would be read from storage, in the same kind of pages
-for f in plain passed parts/* ckpt/* raw/* zip/*; do
+for f in plain passed parts/* parts_at/* ckpt/* raw/* zip/*; do
 	dd if="$f" of=/dev/null iflag=nocache count=0 status=none
 done
-cat plain passed parts/* raw/* ckpt/*.safetensors zip/model.pt >/dev/null
+cat plain passed parts/* parts_at/* raw/* ckpt/*.safetensors zip/model.pt >/dev/null
 for _ in $(seq "$BENCH_ROUNDS"); do
 	try plain1 1 plain
 	try mount1 1 "$tensor"
@@ -84,6 +90,8 @@ for _ in $(seq "$BENCH_ROUNDS"); do
 	try pass2 2 pass/file
 	try floor1 1 floor/file
 	try floor2 2 floor/file
+	try floor_at1 1 floor_at/file
+	try floor_at2 2 floor_at/file
 	try shards 1 raw/*
 	try zip1 1 "$PWD/zmnt/tensors/x"
 done
@@ -91,7 +99,7 @@ done
 measured write_plain GB/s plain1
 measured write_plain_two GB/s plain2
 measured write_shards GB/s shards
-for what in null pass floor; do
+for what in null pass floor floor_at; do
 	measured write_$what GB/s ${what}1
 	measured write_${what}_two GB/s ${what}2
 	compared write_${what}_to_plain ${what}1 plain1
@@ -103,6 +111,9 @@ measured write_zip GB/s zip1
 compared write_one_to_plain mount1 plain1 ">=0.45"
 compared write_two_to_plain mount2 plain2 ">=0.95"
 compared write_two_to_floor mount2 floor2
+compared write_two_to_floor_at mount2 floor_at2
+compared write_one_to_floor_at mount1 floor_at1
+compared write_one_to_pass mount1 pass1
 END_CHECK=$(python3 - "$tensor" <<'END'
 import sys
 data = open(sys.argv[1], "rb").read()
