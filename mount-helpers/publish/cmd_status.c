@@ -126,17 +126,19 @@ static int status(const char *path, char **names, int nr,
 	struct ck_draft_list all;
 	struct draft_place p;
 	struct ck_err err = { 0 };
-	int ret = draft_dir(&p, path, opts, &err);
+	int ret = draft_dir(&p, path, opts, &err), unknown;
 
 	if (ret)
 		return cmd_err(&cmd_status, &err);
 	ret = ck_draft_list(&all, &p.root, opts, true, &err);
+	unknown =
+		ret ? 0 : draft_unknown(&cmd_status, &p.root, &all, names, nr);
 	ck_root_close(&p.root);
 	if (ret)
 		return cmd_err(&cmd_status, &err);
 	ret = show(&all, names, nr, ck_opts_get(opts, "json"));
 	ck_draft_list_free(&all);
-	return ret;
+	return ret ? ret : unknown;
 }
 
 static int run(int argc, char **argv)

@@ -7,8 +7,10 @@
 #include "mount-helpers/text.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/xattr.h>
 
 /* What a mount of a directory of checkpoints says of itself. */
@@ -90,6 +92,31 @@ bool draft_wanted(char **words, int nr, const char *name)
 	return !nr;
 }
 
+static bool is_draft(const struct ck_draft_list *all, const char *name)
+{
+	for (size_t i = 0; i < all->nr; i++)
+		if (!strcmp(all->v[i].name, name))
+			return true;
+	return false;
+}
+
+int draft_unknown(const struct cmd *c, const struct ck_root *root,
+		  const struct ck_draft_list *all, char **words, int nr)
+{
+	struct stat st;
+	int code = CMD_OK;
+
+	for (int i = 0; i < nr; i++)
+		if (!is_draft(all, words[i]) &&
+		    fstatat(root->fd, words[i], &st, AT_SYMLINK_NOFOLLOW) &&
+		    errno == ENOENT)
+			code = cmd_fail(c, CMD_BAD_CKPT,
+					"%s: is no draft of %s, nor a "
+					"checkpoint in it",
+					words[i], root->path);
+	return code;
+}
+
 static int print(struct draft_walk *w)
 {
 	bool json = ck_opts_get(w->opts, "json");
@@ -121,6 +148,8 @@ int draft_walk(struct draft_walk *w, const char *path, char **words, int nr)
 		ck_root_close(&p.root);
 		return cmd_err(w->cmd, &err);
 	}
+	ret = draft_unknown(w->cmd, &p.root, &all, words, nr);
+	w->code = ret ? ret : w->code;
 	for (size_t i = 0; i < all.nr; i++)
 		if (draft_wanted(words, nr, all.v[i].name))
 			w->each(w, &p.root, &all.v[i]);

@@ -34,6 +34,9 @@ int draft_step(struct draft_place *out, const char *path,
 bool draft_names(const struct cmd *c, char **name, int nr);
 /* Whether @name is one of @nr words, or there are none. */
 bool draft_wanted(char **words, int nr, const char *name);
+/* A line, and its exit code, where a word is nothing in the directory. */
+int draft_unknown(const struct cmd *c, const struct ck_root *root,
+		  const struct ck_draft_list *all, char **words, int nr);
 
 struct draft_walk {
 	const struct cmd *cmd;

@@ -53,6 +53,11 @@ assert a[:made] == b[:made] and a[made + 8 : -16] == b[made + 8 : -16]
 END
 	fail "publish and seal differ"
 [ -z "$(u status "$SRC")" ] || fail "status of what is published"
+for c in status gc recover; do
+	u $c "$SRC" step-1 >"$WORK/out" && [ ! -s "$WORK/out" ] || fail "$c of a published one"
+	expect 1 "none: is no draft of $SRC, nor" u $c "$SRC" none
+	expect 1 "none: is no draft of $SRC, nor" u $c "$SRC" step-1 none
+done
 expect 2 'expected' u publish
 expect 1 'none: is no draft' u publish "$SRC/none"
 expect 1 'expected DIR/NAME' u publish "$SRC/.x"
