@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* slicekit.c - drafts of slices for tests: made, written, published, read */
 #include "tests/lib/slicekit.h"
+#include "tests/lib/unconfined.h"
 
 #include "core/base/crc32.h"
 #include "core/ckpt/ckpt.h"
@@ -36,9 +37,7 @@ void slicekit_setup(void)
 	cr_assert(mkdtemp(slicekit_top));
 	cr_assert_eq(ck_root_open(&slicekit_root, slicekit_top, NULL, &err), 0,
 		     "%s", err.msg);
-#ifdef __SANITIZE_ADDRESS__
-	ck_opts_add(&slicekit_opts, "sandbox", "off");
-#endif
+	unconfined(&slicekit_opts);
 }
 
 void slicekit_teardown(void)

@@ -7,6 +7,7 @@
 #include "core/base/le.h"
 #include "core/catalog/catalog.h"
 #include "tests/lib/openckpt.h"
+#include "tests/lib/unconfined.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -79,17 +80,10 @@ static void copy_demo(void)
 	closedir(d);
 }
 
-/* Sanitizers and valgrind need what the sandbox forbids. */
 static void setup(void)
 {
 	copy_demo();
-#ifdef __SANITIZE_ADDRESS__
-	ck_opts_add(&opts, "sandbox", "off");
-#endif
-	if (getenv("LD_PRELOAD") && strstr(getenv("LD_PRELOAD"), "valgrind")) {
-		ck_opts_add(&opts, "sandbox", "off");
-		ck_opts_add(&opts, "parse-time", "60");
-	}
+	unconfined(&opts);
 }
 
 static void teardown(void)
@@ -300,6 +294,7 @@ Test(ckpt, a_bad_image_is_refused_and_the_root_kept)
 
 Test(ckpt, effort_follows_the_index)
 {
+	struct ck_opts verify = { 0 };
 	struct ck_parser_limits e;
 	uint64_t before;
 	struct ck_root root;
@@ -345,13 +340,14 @@ Test(ckpt, effort_follows_the_index)
 	close(fd);
 	ck_parser_limits_guess(&root, NULL, &e);
 	cr_expect(e.seconds == 15 + before, "%u s", e.seconds);
-	ck_opts_add(&opts, "verify", "");
-	ck_parser_limits_guess(&root, &opts, &e);
+	ck_opts_add(&verify, "verify", "");
+	ck_parser_limits_guess(&root, &verify, &e);
 	cr_expect(e.seconds == 25 + before, "%u s", e.seconds);
 	unlink(path);
-	ck_opts_add(&opts, "parse-time", "77");
-	ck_parser_limits_guess(&root, &opts, &e);
+	ck_opts_add(&verify, "parse-time", "77");
+	ck_parser_limits_guess(&root, &verify, &e);
 	cr_expect(e.seconds == 77, "%u s", e.seconds);
+	ck_opts_free(&verify);
 	ck_root_close(&root);
 }
 

@@ -12,6 +12,7 @@
 #include "core/draft/draft.h"
 #include "tests/lib/faults.h"
 #include "tests/lib/openckpt.h"
+#include "tests/lib/unconfined.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -37,19 +38,13 @@ static int gone(const char *path, const struct stat *st, int type,
 	return remove(path);
 }
 
-/* Sanitizers and valgrind need what the sandbox forbids. */
 static void setup(void)
 {
-	const char *loaded = getenv("LD_PRELOAD");
 	struct ck_err err = { 0 };
 
 	cr_assert(mkdtemp(top));
 	cr_assert_eq(ck_root_open(&root, top, NULL, &err), 0, "%s", err.msg);
-#ifdef __SANITIZE_ADDRESS__
-	ck_opts_add(&opts, "sandbox", "off");
-#endif
-	if (loaded && strstr(loaded, "valgrind"))
-		ck_opts_add(&opts, "sandbox", "off");
+	unconfined(&opts);
 }
 
 static void teardown(void)

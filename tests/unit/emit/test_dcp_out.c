@@ -7,6 +7,7 @@
 #include "core/emit/torch_blob.h"
 #include "core/geom/dtype.h"
 #include "tests/lib/openckpt.h"
+#include "tests/lib/unconfined.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -274,15 +275,10 @@ static void remove_all(void)
 	ck_opts_free(&opts);
 }
 
-/* Sanitizers and valgrind need what the sandbox forbids. */
 static void setup(void)
 {
 	cr_assert(mkdtemp(dir));
-#ifdef __SANITIZE_ADDRESS__
-	ck_opts_add(&opts, "sandbox", "off");
-#endif
-	if (getenv("LD_PRELOAD") && strstr(getenv("LD_PRELOAD"), "valgrind"))
-		ck_opts_add(&opts, "sandbox", "off");
+	unconfined(&opts);
 }
 TestSuite(dcp_out, .init = setup, .fini = remove_all);
 

@@ -5,6 +5,7 @@
 
 #include "core/base/str.h"
 #include "core/lib/unshard.h"
+#include "tests/lib/unconfined.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -12,16 +13,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/*
- * Before other options of an open: sanitizers and valgrind need what the
- * sandbox forbids.
- */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define KIT_OPTIONS "sandbox=off,"
-#else
-#define KIT_OPTIONS ""
-#endif
 
 #define KIT_DCP "tests/formats/dcp/1.13/in" /* T, plain, st, and obj */
 #define KIT_SAFETENSORS \
@@ -40,7 +31,7 @@ static inline unshard_ctx *kit_ctx(const char *helper)
 static inline unshard_ckpt *kit_open(unshard_ctx *ctx, const char *path,
 				     const unshard_open_opts *opts)
 {
-	unshard_open_opts oo = { .options = KIT_OPTIONS };
+	unshard_open_opts oo = { .options = unconfined_options() };
 	unshard_error err;
 	unshard_ckpt *ck;
 
@@ -48,7 +39,7 @@ static inline unshard_ckpt *kit_open(unshard_ctx *ctx, const char *path,
 		memcpy(&oo, opts, opts->size);
 	oo.size = sizeof(oo);
 	if (!oo.options)
-		oo.options = KIT_OPTIONS;
+		oo.options = unconfined_options();
 	cr_assert_eq(unshard_open(ctx, path, &oo, &ck, &err), 0, "%s",
 		     err.text);
 	return ck;

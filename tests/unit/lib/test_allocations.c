@@ -77,17 +77,20 @@ static int map_one(unshard_ctx *ctx, const unshard_open_opts *oo,
 /* One life of a checkpoint; 0, or the first error. */
 static int live(int isolation, unshard_error *err)
 {
+	char options[80];
 	unshard_open_opts oo = { .size = sizeof(oo),
-				 .options =
-					 KIT_OPTIONS "max-files=9,engine=plain",
+				 .options = options,
 				 .isolation = isolation,
 				 .flags = UNSHARD_RESOLVE };
 	struct ck_str text = { 0 };
 	unshard_ckpt *ck;
 	unshard_ctx *ctx;
 	char buf[128];
-	int ret = unshard_ctx_new(&ctx, NULL, err);
+	int ret;
 
+	snprintf(options, sizeof(options), "%smax-files=9,engine=plain",
+		 unconfined_options());
+	ret = unshard_ctx_new(&ctx, NULL, err);
 	if (ret)
 		return ret;
 	ret = unshard_open(ctx, KIT_DCP, &oo, &ck, err);

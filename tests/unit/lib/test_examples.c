@@ -150,7 +150,7 @@ static void expect_same(const struct given *g, unshard_ctx *ctx)
 	char *value;
 	int ret;
 
-	snprintf(options, sizeof(options), KIT_OPTIONS "%s",
+	snprintf(options, sizeof(options), "%s%s", unconfined_options(),
 		 g->opts ? g->opts : "");
 	ret = unshard_open(ctx, g->path, &oo, &ck, &err);
 	if (ret == -ENODATA && g->want_error)

@@ -93,7 +93,7 @@ static int be_a_rank(const char *path, int image_fd)
 {
 	unshard_open_opts oo = { .size = sizeof(oo),
 				 .image_fd = image_fd,
-				 .options = KIT_OPTIONS };
+				 .options = unconfined_options() };
 	unshard_ctx_opts co = { .size = sizeof(co), .helper = "/nowhere" };
 	unshard_error err;
 	unshard_ctx *ctx;

@@ -280,7 +280,7 @@ Test(lib, a_view_is_a_checkpoint)
 	f = fopen(path, "w");
 	fputs("{\"views\": {\"only\": {\"include\": [\"st\"]}}}", f);
 	fclose(f);
-	snprintf(opts, sizeof(opts), KIT_OPTIONS "views=%s", path);
+	snprintf(opts, sizeof(opts), "%sviews=%s", unconfined_options(), path);
 	snprintf(path, sizeof(path), "%s/ck/views/only", dir);
 	ret = unshard_open(ctx, path, &oo, &ck, &err);
 	if (ret) {

@@ -5,6 +5,7 @@
  * of those layers are left out, and a line says so.
  */
 #include "core/sandbox/sandbox.h"
+#include "tests/lib/unconfined.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -50,9 +51,7 @@ static void make_file(const char *dir)
 
 static void setup(void)
 {
-	const char *loaded = getenv("LD_PRELOAD");
-
-	if (loaded && strstr(loaded, "valgrind"))
+	if (under_valgrind())
 		cr_skip_test("valgrind needs what the sandbox forbids");
 	cr_assert(mkdtemp(inside) && mkdtemp(outside) && mkdtemp(spool));
 	make_file(inside);

@@ -7,6 +7,7 @@
 #include "core/geom/dtype.h"
 #include "core/parse/pickle.h"
 #include "tests/lib/openckpt.h"
+#include "tests/lib/unconfined.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -21,14 +22,9 @@ static struct ck_str got;
 static const char *why;
 static struct ck_err err;
 
-/* Sanitizers and valgrind need what the sandbox forbids. */
 static void setup(void)
 {
-#ifdef __SANITIZE_ADDRESS__
-	ck_opts_add(&opts, "sandbox", "off");
-#endif
-	if (getenv("LD_PRELOAD") && strstr(getenv("LD_PRELOAD"), "valgrind"))
-		ck_opts_add(&opts, "sandbox", "off");
+	unconfined(&opts);
 }
 
 static void teardown(void)

@@ -6,6 +6,7 @@
 #include "fs/ask/ask_priv.h"
 
 #include "core/base/fds.h"
+#include "tests/lib/unconfined.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -75,13 +76,12 @@ static void make(const char *name, mode_t mode)
 
 static void setup(void)
 {
-	const char *loaded = getenv("LD_PRELOAD");
 	struct ck_err err = { 0 };
 	bool sandbox = true;
 	struct fs_askers s;
 	int fd;
 
-	if (loaded && strstr(loaded, "valgrind"))
+	if (under_valgrind())
 		cr_skip_test("valgrind needs what the sandbox forbids");
 	cr_assert(mkdtemp(dir) && !chmod(dir, 0755));
 	make("open", 0644);

@@ -7,6 +7,7 @@
 #include "core/view/view.h"
 #include "tests/lib/memsource.h"
 #include "tests/lib/openckpt.h"
+#include "tests/lib/unconfined.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -26,14 +27,9 @@ static struct ck_torch_open f; /* model.pt */
 static ck_pv optimizer;
 static struct ck_err err;
 
-/* Sanitizers and valgrind need what the sandbox forbids. */
 static void setup(void)
 {
-#ifdef __SANITIZE_ADDRESS__
-	ck_opts_add(&opts, "sandbox", "off");
-#endif
-	if (getenv("LD_PRELOAD") && strstr(getenv("LD_PRELOAD"), "valgrind"))
-		ck_opts_add(&opts, "sandbox", "off");
+	unconfined(&opts);
 }
 
 static void close_it(void)
