@@ -78,6 +78,19 @@ static int general(char **argv)
 	return CMD_USAGE;
 }
 
+/* help NAME: NAME --help */
+static int command(int nr, char **argv)
+{
+	char help[] = "--help";
+	char *asked[] = { argv[nr > 1], help, NULL };
+	const struct cmd *c;
+
+	if (nr == 2 && !strcmp(argv[0], "help"))
+		argv = asked;
+	c = find(argv[0]);
+	return c ? c->run(nr, argv) : general(argv);
+}
+
 /*
  * A caller may have closed some of 0, 1 and 2, and a file opened in their
  * place would be taken for a standard one by every process started here.
@@ -100,7 +113,6 @@ static bool standard_files_are_open(void)
 int main(int argc, char **argv)
 {
 	const char *self = argc ? strrchr(argv[0], '/') : NULL;
-	const struct cmd *c;
 	int ret;
 
 	if (!standard_files_are_open())
@@ -111,8 +123,7 @@ int main(int argc, char **argv)
 		return mount_helper_main(argc, argv);
 	if (argc < 2)
 		return usage(stderr);
-	c = find(argv[1]);
-	ret = c ? c->run(argc - 1, argv + 1) : general(argv + 1);
+	ret = command(argc - 1, argv + 1);
 	if (fflush(stdout) && ret == CMD_OK) {
 		fprintf(stderr, "unshard: standard output: %m\n");
 		ret = CMD_SYSTEM;

@@ -24,6 +24,7 @@ for c in $commands; do
 	expect 0 '' "$UNSHARD" "$c" --help
 	head -n 1 "$WORK/out" | grep -q "^usage: unshard $c " ||
 		fail "$c --help begins with $(head -n 1 "$WORK/out")"
+	"$UNSHARD" help "$c" | cmp - "$WORK/out" || fail "help $c is not $c --help"
 	expect 2 "unknown option --colour" "$UNSHARD" "$c" --colour
 	for level in --help --help=all; do
 		"$UNSHARD" "$c" "$level" >"$WORK/out" || fail "$c $level"
@@ -41,6 +42,7 @@ ckpt=$TOP/tests/demo/checkpoint
 [ $? = 2 ] || fail "no command: expected 2"
 [ ! -s "$WORK/out" ] || fail "no command: words on standard output"
 expect 2 'no command "lss" .did you mean ls[?]' "$UNSHARD" lss
+expect 2 'no command "lss" .did you mean ls[?]' "$UNSHARD" help lss
 expect 2 'no command "frobnicate" .unshard --help' "$UNSHARD" frobnicate
 expect 2 "there is such a path: unshard mount $ckpt MNT\$" "$UNSHARD" "$ckpt"
 expect 2 "there is such a path: unshard mount $ckpt $WORK/mnt\$" "$UNSHARD" "$ckpt" "$WORK/mnt"
