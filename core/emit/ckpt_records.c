@@ -33,6 +33,8 @@ const char *ck_ckpt_records_refuse(const struct ck_catalog *img, uint32_t t,
 	}
 	if (!ck_dtype_info(tensor->dtype)->mindspore)
 		return "MindSpore has no name for its dtype";
+	if (tensor->size > CK_CKPT_TENSOR_MAX)
+		return "it would take over 65536 records of 512 MiB";
 	if (tensor->rank == 1 && !img->dims[tensor->shape])
 		return "MindSpore takes the shape [0] for a number";
 	if (!ck_utf8_ok(name, name_len))

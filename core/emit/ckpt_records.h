@@ -15,6 +15,10 @@
 #include "core/geom/catalog.h"
 
 #define CK_CKPT_RECORD_MAX (UINT64_C(512) << 20)
+/* An index of some bytes may say of a tensor that it has exabytes. */
+#define CK_CKPT_TENSOR_MAX (CK_CKPT_RECORD_MAX << 16)
+/* In a file, besides one for each tensor: 512 TiB. */
+#define CK_CKPT_RECORDS_MAX (UINT64_C(1) << 20)
 
 /* Why MindSpore would not load it from such a file; NULL: it does. */
 const char *ck_ckpt_records_refuse(const struct ck_catalog *img, uint32_t t,

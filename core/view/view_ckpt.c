@@ -12,6 +12,7 @@
 #include "core/base/check.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 
 #define FILE_NAME "model.ckpt"
@@ -21,11 +22,13 @@ struct ckpt_view {
 	struct ck_merged_set held;
 };
 
-static void add_tensor(struct ck_compose *file, const struct ck_catalog *img,
-		       const struct ck_merged_tensor *m)
+/* How many records it is. */
+static uint64_t add_tensor(struct ck_compose *file,
+			   const struct ck_catalog *img,
+			   const struct ck_merged_tensor *m)
 {
 	const struct ck_tensor *t = &img->tensors[m->tensor];
-	uint64_t at = 0, len;
+	uint64_t at = 0, nr = 0, len;
 
 	do {
 		ck_auto_str struct ck_str head = { 0 };
@@ -37,7 +40,9 @@ static void add_tensor(struct ck_compose *file, const struct ck_catalog *img,
 		ck_compose_bytes(file, head.v, head.len);
 		ck_compose_range(file, img, m->tensor, at, len, 0);
 		at += len;
+		nr++;
 	} while (at < t->size);
+	return nr;
 }
 
 static int make_file(struct ck_compose *file, void *ctx, struct ck_err *err)
@@ -46,10 +51,17 @@ static int make_file(struct ck_compose *file, void *ctx, struct ck_err *err)
 	struct ck_merged_in in = { .img = v->one.base.img,
 				   .v = v->held.v,
 				   .nr = v->held.nr };
+	uint64_t nr = 0;
 
 	ck_merged_sort(&in);
-	for (uint32_t i = 0; i < in.nr; i++)
-		add_tensor(file, in.img, &in.v[i]);
+	for (uint32_t i = 0; i < in.nr && nr <= in.nr + CK_CKPT_RECORDS_MAX;
+	     i++)
+		nr += add_tensor(file, in.img, &in.v[i]);
+	if (nr > in.nr + CK_CKPT_RECORDS_MAX)
+		return ck_fail(err, E2BIG,
+			       FILE_NAME ": over %" PRIu64
+					 " records of 512 MiB",
+			       CK_CKPT_RECORDS_MAX);
 	return ck_compose_done(file, err);
 }
 

@@ -162,8 +162,11 @@ static int make_ckpt(struct ck_rank_file *f, struct ck_str *own,
 {
 	int ret = 0;
 
-	for (uint32_t i = 0; i < in->nr && !ret; i++)
+	for (uint32_t i = 0; i < in->nr && !ret; i++) {
 		ret = take_records(f, own, in->img, &in->v[i], err);
+		if (f->pieces.nr > in->nr + CK_CKPT_RECORDS_MAX)
+			ret = too_large(err);
+	}
 	return ret;
 }
 

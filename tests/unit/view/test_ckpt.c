@@ -165,15 +165,33 @@ Test(ckpt_view, what_mindspore_does_not_load_is_left_out)
 	vk_tensor(&k, "nothing", CK_DT_F32, 1, DIMS(0));
 	vk_tensor(&k, "w\xff", CK_DT_F32, 1, DIMS(2));
 	vk_tensor(&k, "w", CK_DT_F32, 1, DIMS(2));
+	vk_tensor(&k, "exabytes", CK_DT_BF16, 2, DIMS(1ull << 40, 1 << 20));
 	open_view();
 	cr_expect_eq(check_records(), 1);
 	problems = vk_problems(&k);
+	cr_expect(strstr(problems, "exabytes"));
+	cr_expect(strstr(problems, "over 65536 records of 512 MiB"));
 	cr_expect(strstr(problems, "complex"));
 	cr_expect(strstr(problems, "fp8"));
 	cr_expect(strstr(problems, "fnuz"));
 	cr_expect(strstr(problems, "nothing"));
 	cr_expect(strstr(problems, "UTF-8"));
 	free(problems);
+}
+
+Test(ckpt_view, as_many_records_as_memory_is_not_spent_on)
+{
+	struct ck_vfile f;
+
+	for (unsigned i = 0; i < 17; i++) {
+		char name[8];
+
+		snprintf(name, sizeof(name), "t%u", i);
+		vk_tensor(&k, name, CK_DT_U8, 1, DIMS(CK_CKPT_TENSOR_MAX));
+	}
+	v = vk_open(&k, &ck_view_ckpt, NULL);
+	cr_assert(v);
+	cr_expect(!v->ops->file(v, 0, &f));
 }
 
 /* As MindSpore cuts: 512 MiB, 512 MiB, the rest; each with all dimensions. */
