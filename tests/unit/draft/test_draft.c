@@ -54,7 +54,7 @@ static void teardown(void)
 	nftw(top, gone, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-TestSuite(draft, .init = setup, .fini = teardown, .timeout = 120);
+TestSuite(draft, .init = setup, .fini = teardown);
 
 static bool there(const char *rel)
 {

@@ -14,8 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-TestSuite(claims, .init = slicekit_setup, .fini = slicekit_teardown,
-	  .timeout = 60);
+TestSuite(claims, .init = slicekit_setup, .fini = slicekit_teardown);
 
 static const char plain[] =
 	"{\"unshard_layout\":1,\"mesh\":{\"axes\":[{\"name\":\"tp\","
