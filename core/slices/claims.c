@@ -34,8 +34,8 @@ int ck_claims_open(struct ck_claims **out, int dir,
 	c->plan = plan;
 	c->log.fd = -1;
 	pthread_mutex_init(&c->lock, NULL);
-	ret = ck_claims_new_sets(c, &c->own) &&
-			      ck_claims_new_sets(c, &c->others) ?
+	c->others = calloc(plan->nr_files + 1u, sizeof(*c->others));
+	ret = ck_claims_new_sets(c, &c->own) && c->others ?
 		      ck_claims_read_others(c, err) :
 		      ck_no_memory(err);
 	if (ret)
@@ -52,10 +52,11 @@ void ck_claims_close(struct ck_claims *c)
 		unlinkat(c->dir, c->name, 0);
 	ck_journal_close(&c->log);
 	ck_claims_free_sets(c, &c->own);
-	ck_claims_free_sets(c, &c->others);
 	ck_claims_forget_others(c);
+	free(c->others);
 	free(c->other.v);
 	free(c->over.v);
+	free(c->said.v);
 	pthread_mutex_destroy(&c->lock);
 	free(c);
 }
@@ -113,6 +114,9 @@ static int cut(struct ck_claims *c, uint32_t file, uint64_t off, uint64_t end,
 {
 	/* journals of mounts that have ended become ours, and then are cut */
 	int ret = ck_claims_log_start(c, err);
+	const struct ck_claims_body b = { .off = off,
+					  .len = end - off,
+					  .file = file };
 	uint64_t before;
 
 	if (!ret && off < end)
@@ -125,8 +129,7 @@ static int cut(struct ck_claims *c, uint32_t file, uint64_t off, uint64_t end,
 	ret = ck_claims_put(&c->log, CK_CLAIMS_CUT, file, off, end, err);
 	if (!ret && ck_intervals_any(&c->own.safe[file], off, end))
 		ret = ck_claims_log_sync(c, &c->log, err);
-	if (!ret && (ck_intervals_cut(&c->own.written[file], off, end) ||
-		     ck_intervals_cut(&c->own.safe[file], off, end)))
+	if (!ret && ck_claims_cut_sets(&c->own, &b))
 		ret = ck_no_memory(err);
 	ck_claims_count(c, file, before);
 	if (!ret)
@@ -253,7 +256,7 @@ static void gap(struct ck_claims *c, uint32_t file, uint64_t pos, uint64_t end,
 		uint64_t *from, uint64_t *to)
 {
 	const struct ck_intervals *a = &c->own.written[file],
-				  *b = &c->others.written[file];
+				  *b = &c->others[file];
 	uint64_t last;
 
 	do {

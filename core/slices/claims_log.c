@@ -28,15 +28,6 @@
 
 uint64_t ck_claims_slack = UINT64_C(16) << 20;
 
-static void empty(const struct ck_claims *c, struct ck_claims_sets *s)
-{
-	for (uint32_t i = 0; s->written && s->safe && i < c->plan->nr_files;
-	     i++) {
-		ck_intervals_free(&s->written[i]);
-		ck_intervals_free(&s->safe[i]);
-	}
-}
-
 bool ck_claims_new_sets(const struct ck_claims *c, struct ck_claims_sets *s)
 {
 	s->written = calloc(c->plan->nr_files + 1, sizeof(*s->written));
@@ -46,16 +37,31 @@ bool ck_claims_new_sets(const struct ck_claims *c, struct ck_claims_sets *s)
 
 void ck_claims_free_sets(const struct ck_claims *c, struct ck_claims_sets *s)
 {
-	empty(c, s);
+	for (uint32_t i = 0; s->written && s->safe && i < c->plan->nr_files;
+	     i++) {
+		ck_intervals_free(&s->written[i]);
+		ck_intervals_free(&s->safe[i]);
+	}
 	free(s->written);
 	free(s->safe);
+}
+
+int ck_claims_cut_sets(struct ck_claims_sets *s, const struct ck_claims_body *b)
+{
+	return ck_intervals_cut(&s->written[b->file], b->off,
+				b->off + b->len) ||
+			       ck_intervals_cut(&s->safe[b->file], b->off,
+						b->off + b->len) ?
+		       -ENOMEM :
+		       0;
 }
 
 /* ---- journals, read ---- */
 
 struct reading {
 	const struct ck_slice_plan *plan;
-	struct ck_claims_other *to;
+	struct ck_claims_sets *to;
+	struct ck_claims_overs *says; /* of others; or NULL */
 	const struct ck_journal *j;
 	const struct ck_claims_over *over; /* said of it, and not applied yet */
 	size_t nr;
@@ -94,13 +100,6 @@ int ck_claims_body(const struct ck_slice_plan *plan,
 		       ck_claims_bad_record(r, err);
 }
 
-static int cut(struct ck_claims_sets *s, const struct ck_claims_body *b)
-{
-	return ck_intervals_cut(&s->written[b->file], b->off,
-				b->off + b->len) ||
-	       ck_intervals_cut(&s->safe[b->file], b->off, b->off + b->len);
-}
-
 /* What of it is written still: others may have cut what was made durable. */
 static int make_safe(struct ck_claims_sets *s, const struct ck_claims_body *b)
 {
@@ -124,7 +123,7 @@ static int apply_over(struct reading *in, uint64_t upto)
 	int ret = 0;
 
 	for (; !ret && in->nr && in->over->upto <= upto; in->over++, in->nr--)
-		ret = cut(&in->to->sets, &in->over->b);
+		ret = ck_claims_cut_sets(in->to, &in->over->b);
 	return ret;
 }
 
@@ -132,7 +131,7 @@ static int take(void *ctx, const struct ck_journal_record *r,
 		struct ck_err *err)
 {
 	struct reading *in = ctx;
-	struct ck_claims_sets *to = &in->to->sets;
+	struct ck_claims_sets *to = in->to;
 	struct ck_claims_over over;
 	struct ck_claims_body b;
 	int ret = 0;
@@ -141,7 +140,7 @@ static int take(void *ctx, const struct ck_journal_record *r,
 		return ck_no_memory(err);
 	if (r->type == CK_CLAIMS_OVER) {
 		ret = ck_claims_over_body(in->plan, r, &over, err);
-		return ret ? ret : ck_vec_put(&in->to->over, err, over);
+		return ret || !in->says ? ret : ck_vec_put(in->says, err, over);
 	}
 	if (r->type > CK_CLAIMS_CUT && r->type <= CK_CLAIMS_ALL)
 		return 0;
@@ -149,7 +148,7 @@ static int take(void *ctx, const struct ck_journal_record *r,
 	if (ret)
 		return ret;
 	if (r->type == CK_CLAIMS_CUT)
-		ret = cut(to, &b);
+		ret = ck_claims_cut_sets(to, &b);
 	else if (r->type == CK_CLAIMS_SAFE)
 		ret = make_safe(to, &b);
 	else
@@ -175,22 +174,21 @@ static int leave_safe(const struct ck_claims *c, struct ck_claims_sets *s)
 
 /* Applies what @c knows that others say of it. */
 static int read_log(struct ck_claims *c, struct ck_journal *j, uint64_t log,
-		    struct ck_claims_other *to, struct ck_err *err)
+		    struct ck_claims_sets *to, struct ck_claims_overs *says,
+		    struct ck_err *err)
 {
-	struct reading in = { .plan = c->plan, .to = to, .j = j };
+	struct reading in = { .plan = c->plan, .to = to, .says = says, .j = j };
 	struct ck_claims_over *over;
 	int ret = ck_claims_over_of(c, log, &over, &in.nr, err);
 
 	if (ret)
 		return ret;
 	in.over = over;
-	to->log = log;
-	ret = ck_claims_new_sets(c, &to->sets) ?
-		      ck_journal_replay(j, take, &in, err) :
-		      ck_no_memory(err);
+	ret = ck_claims_new_sets(c, to) ? ck_journal_replay(j, take, &in, err) :
+					  ck_no_memory(err);
 	if (!ret && apply_over(&in, UINT64_MAX))
 		ret = ck_no_memory(err);
-	if (!ret && !j->same_boot && leave_safe(c, &to->sets))
+	if (!ret && !j->same_boot && leave_safe(c, to))
 		ret = ck_no_memory(err);
 	free(over);
 	return ret;
@@ -231,17 +229,12 @@ int ck_claims_each_log(struct ck_claims *c,
 	return ret;
 }
 
-static void forget_other(const struct ck_claims *c, struct ck_claims_other *o)
-{
-	ck_claims_free_sets(c, &o->sets);
-	free(o->over.v);
-	*o = (struct ck_claims_other){ 0 };
-}
-
 void ck_claims_forget_others(struct ck_claims *c)
 {
+	for (uint32_t i = 0; c->others && i < c->plan->nr_files; i++)
+		ck_intervals_free(&c->others[i]);
 	for (size_t i = 0; i < c->other.nr; i++)
-		forget_other(c, &c->other.v[i]);
+		ck_claims_free_sets(c, &c->other.v[i].sets);
 	c->other.nr = 0;
 }
 
@@ -249,43 +242,17 @@ static int read_other(struct ck_claims *c, const char *name, void *ctx,
 		      struct ck_err *err)
 {
 	ck_auto_journal struct ck_journal j = { .fd = -1 };
-	struct ck_claims_other o = { 0 };
+	struct ck_claims_other o = { .log = log_id(name) };
 	int ret = ck_claims_open_log(c, name, false, &j, err);
 
 	(void)ctx;
 	if (ret)
 		return ret == -ENOENT ? 0 : ret;
-	ret = read_log(c, &j, log_id(name), &o, err);
+	ret = read_log(c, &j, o.log, &o.sets, &c->said, err);
 	if (!ret)
 		ret = ck_vec_put(&c->other, err, o);
 	if (ret)
-		forget_other(c, &o);
-	return ret;
-}
-
-/* Once more, for others that were read later have said something of it. */
-static int read_again(struct ck_claims *c, struct ck_claims_other *o,
-		      struct ck_err *err)
-{
-	ck_auto_journal struct ck_journal j = { .fd = -1 };
-	struct ck_claims_other now = { 0 };
-	char name[24];
-	int ret;
-
-	ck_claims_log_name(name, o->log);
-	ret = ck_claims_open_log(c, name, false, &j, err);
-	if (!ret)
-		ret = read_log(c, &j, o->log, &now, err);
-	if (!ret || ret == -ENOENT) {
-		/* gone: what took its place is read the next time */
-		forget_other(c, o);
-		*o = now;
-		return ret ? ck_claims_new_sets(c, &o->sets) ?
-			     0 :
-			     ck_no_memory(err) :
-			     0;
-	}
-	forget_other(c, &now);
+		ck_claims_free_sets(c, &o.sets);
 	return ret;
 }
 
@@ -293,7 +260,7 @@ static int read_again(struct ck_claims *c, struct ck_claims_other *o,
 static int read_own(struct ck_claims *c, struct ck_err *err)
 {
 	ck_auto_journal struct ck_journal j = { .fd = -1 };
-	struct ck_claims_other now = { 0 };
+	struct ck_claims_sets now = { 0 }, was = c->own;
 	uint64_t log = log_id(c->name);
 	struct ck_claims_over *over;
 	size_t nr;
@@ -305,54 +272,39 @@ static int read_own(struct ck_claims *c, struct ck_err *err)
 	ret = ck_claims_open_log(c, c->name, false, &j, err);
 	j.same_boot = true; /* where nobody says which that is, too */
 	if (!ret)
-		ret = read_log(c, &j, log, &now, err);
+		ret = read_log(c, &j, log, &now, NULL, err);
 	if (!ret) {
-		struct ck_claims_sets was = c->own;
-
-		c->own = now.sets;
-		now.sets = was;
+		c->own = now;
+		now = was;
 		c->over_us = nr;
 		c->cuts++;
 		c->nr = 0;
 		for (uint32_t i = 0; i < c->plan->nr_files; i++)
 			c->nr += c->own.written[i].total;
 	}
-	forget_other(c, &now);
+	ck_claims_free_sets(c, &now);
 	return ret;
 }
 
-static int join(const struct ck_claims *c, struct ck_claims_sets *to,
-		const struct ck_claims_sets *s, struct ck_err *err)
-{
-	for (uint32_t i = 0; i < c->plan->nr_files; i++)
-		if (ck_intervals_join(&to->written[i], &s->written[i]) ||
-		    ck_intervals_join(&to->safe[i], &s->safe[i]))
-			return ck_no_memory(err);
-	return 0;
-}
-
-static bool says_over(const struct ck_claims *c)
-{
-	for (size_t i = 0; i < c->other.nr; i++)
-		if (c->other.v[i].over.nr)
-			return true;
-	return false;
-}
-
+/*
+ * Once more where any says something of another, which may have been read before.
+ * All is said twice then, which is the same as once.
+ */
 int ck_claims_read_others(struct ck_claims *c, struct ck_err *err)
 {
 	int64_t begin = ck_now_ns();
-	bool again;
-	int ret;
+	int ret = 0;
 
-	empty(c, &c->others);
-	ck_claims_forget_others(c);
-	ret = ck_claims_each_log(c, read_other, NULL, err);
-	again = !ret && says_over(c);
-	for (size_t i = 0; again && !ret && i < c->other.nr; i++)
-		ret = read_again(c, &c->other.v[i], err);
-	for (size_t i = 0; !ret && i < c->other.nr; i++)
-		ret = join(c, &c->others, &c->other.v[i].sets, err);
+	c->said.nr = 0;
+	for (int turn = 0; !ret && turn < (c->said.nr ? 2 : 1); turn++) {
+		ck_claims_forget_others(c);
+		ret = ck_claims_each_log(c, read_other, NULL, err);
+	}
+	for (size_t k = 0; !ret && k < c->other.nr; k++)
+		for (uint32_t i = 0; !ret && i < c->plan->nr_files; i++)
+			if (ck_intervals_join(&c->others[i],
+					      &c->other.v[k].sets.written[i]))
+				ret = ck_no_memory(err);
 	c->read_ns = ck_now_ns();
 	c->reading_ns = c->read_ns - begin;
 	return ret ? ret : read_own(c, err);
@@ -450,43 +402,41 @@ static int put_sets(const struct ck_claims *c, const struct ck_claims_sets *s,
 	return ret;
 }
 
-static void write_anew(struct ck_claims *c)
+/*
+ * One that says all that counts of ours, in place of ours if there is one.  By a
+ * name of its own, for what others say of the old one goes by its length.  After
+ * a loss of power either may be there, or both; they say the same.
+ */
+static int begin_log(struct ck_claims *c, struct ck_err *err)
 {
+	bool anew = c->log.fd >= 0, durable;
 	struct ck_journal j;
 	char name[24], temp[32];
-	bool any;
-	int ret = ck_claims_read_others(c, NULL);
+	int ret = make_log(c, &j, name, temp, err);
 
-	if (!ret)
-		ret = make_log(c, &j, name, temp, NULL);
 	if (ret)
-		return;
-	ret = put_sets(c, &c->own, &j, &any, NULL);
-	any |= c->over.nr;
+		return ret;
+	ret = put_sets(c, &c->own, &j, &durable, err);
 	if (!ret)
-		ret = ck_claims_put_over(c, &j, NULL);
+		ret = ck_claims_put_over(c, &j, err);
+	if (!ret && anew)
+		ret = ck_journal_reserve(&j, err);
+	if (!ret && (durable || c->over.nr))
+		ret = ck_journal_sync(&j, err);
 	if (!ret)
-		ret = ck_journal_reserve(&j, NULL);
-	if (!ret && any)
-		ret = ck_journal_sync(&j, NULL);
-	if (!ret)
-		ret = ck_journal_rename(&j, c->dir, temp, name, "slices/",
-					NULL);
+		ret = ck_journal_rename(&j, c->dir, temp, name, "slices/", err);
 	if (ret) {
 		unlinkat(c->dir, temp, 0);
 		ck_journal_close(&j);
-		return;
+		return ret;
 	}
-	/*
-	 * By a name of its own, for what others say of the old one goes by its
-	 * length.  After a loss of power either may be there, or both; they say
-	 * the same.
-	 */
-	unlinkat(c->dir, c->name, 0);
+	if (anew)
+		unlinkat(c->dir, c->name, 0);
 	ck_journal_close(&c->log);
 	c->log = j;
 	strcpy(c->name, name);
 	c->over_us = 0;
+	return 0;
 }
 
 /* How many stretches: more or less than there were. */
@@ -504,8 +454,9 @@ void ck_claims_log_shorten(struct ck_claims *c)
 		return;
 	for (uint32_t i = 0; i < c->plan->nr_files; i++)
 		live += RECORD * c->own.safe[i].total;
-	if (c->log.end / 2 >= live)
-		write_anew(c);
+	/* with what others have said of it; where that fails it stays long */
+	if (c->log.end / 2 >= live && !ck_claims_read_others(c, NULL))
+		begin_log(c, NULL);
 	c->look_at = c->log.end + c->log.end / 2;
 }
 
@@ -513,25 +464,27 @@ void ck_claims_log_shorten(struct ck_claims *c)
 static int move_all(struct ck_claims *c, struct ck_journal *from, uint64_t log,
 		    struct ck_err *err)
 {
-	struct ck_claims_other o = { 0 };
+	struct ck_claims_sets sets = { 0 };
+	struct ck_claims_overs says = { 0 };
 	bool any = false;
-	int ret = read_log(c, from, log, &o, err);
+	int ret = read_log(c, from, log, &sets, &says, err);
 
 	if (!ret)
-		ret = put_sets(c, &o.sets, &c->log, &any, err);
+		ret = put_sets(c, &sets, &c->log, &any, err);
 	if (!ret)
-		ret = ck_claims_take_over(c, log, err);
-	if (!ret && (any || o.over.nr))
+		ret = ck_claims_take_over(c, &says, err);
+	if (!ret && (any || says.nr))
 		ret = ck_claims_log_sync(c, &c->log, err);
 	for (uint32_t i = 0; i < c->plan->nr_files && !ret; i++) {
 		uint64_t before = c->own.written[i].total;
 
-		if (ck_intervals_join(&c->own.written[i], &o.sets.written[i]) ||
-		    ck_intervals_join(&c->own.safe[i], &o.sets.safe[i]))
+		if (ck_intervals_join(&c->own.written[i], &sets.written[i]) ||
+		    ck_intervals_join(&c->own.safe[i], &sets.safe[i]))
 			ret = ck_no_memory(err);
 		ck_claims_count(c, i, before);
 	}
-	forget_other(c, &o);
+	ck_claims_free_sets(c, &sets);
+	free(says.v);
 	return ret;
 }
 
@@ -557,23 +510,6 @@ static int take_over(struct ck_claims *c, const char *name, void *ctx,
 	return ret;
 }
 
-static int start(struct ck_claims *c, struct ck_err *err)
-{
-	char temp[32];
-	int ret = make_log(c, &c->log, c->name, temp, err);
-
-	if (!ret)
-		ret = ck_journal_rename(&c->log, c->dir, temp, c->name,
-					"slices/", err);
-	if (ret && c->log.fd >= 0)
-		unlinkat(c->dir, temp, 0);
-	if (ret) {
-		ck_journal_close(&c->log);
-		c->name[0] = '\0';
-	}
-	return ret;
-}
-
 /* Under the lock. */
 int ck_claims_log_start(struct ck_claims *c, struct ck_err *err)
 {
@@ -582,7 +518,7 @@ int ck_claims_log_start(struct ck_claims *c, struct ck_err *err)
 
 	if (c->log.fd >= 0)
 		return 0;
-	ret = start(c, err);
+	ret = begin_log(c, err);
 	if (!ret)
 		ret = ck_claims_keep_fresh(c, err);
 	if (!ret)

@@ -46,39 +46,25 @@ static int by_length(const void *a, const void *b)
 	return ck_order(x->upto, y->upto);
 }
 
-static size_t pick(const struct ck_claims_over *v, size_t nr, uint64_t log,
+static size_t pick(const struct ck_claims_overs *from, uint64_t log,
 		   struct ck_claims_over *to)
 {
 	size_t n = 0;
 
-	for (size_t i = 0; i < nr; i++)
-		if (v[i].log == log) {
-			if (to)
-				to[n] = v[i];
-			n++;
-		}
-	return n;
-}
-
-static size_t pick_all(const struct ck_claims *c, uint64_t log,
-		       struct ck_claims_over *to)
-{
-	size_t n = pick(c->over.v, c->over.nr, log, to);
-
-	for (size_t i = 0; i < c->other.nr; i++)
-		n += pick(c->other.v[i].over.v, c->other.v[i].over.nr, log,
-			  to ? to + n : NULL);
+	for (size_t i = 0; i < from->nr; i++)
+		if (from->v[i].log == log)
+			to[n++] = from->v[i];
 	return n;
 }
 
 int ck_claims_over_of(const struct ck_claims *c, uint64_t log,
 		      struct ck_claims_over **v, size_t *nr, struct ck_err *err)
 {
-	*nr = pick_all(c, log, NULL);
-	*v = calloc(*nr + 1, sizeof(**v));
+	*v = calloc(c->over.nr + c->said.nr + 1, sizeof(**v));
 	if (!*v)
 		return ck_no_memory(err);
-	pick_all(c, log, *v);
+	*nr = pick(&c->over, log, *v);
+	*nr += pick(&c->said, log, *v + *nr);
 	if (*nr)
 		qsort(*v, *nr, sizeof(**v), by_length);
 	return 0;
@@ -132,10 +118,8 @@ static int cut_one(struct ck_claims *c, struct ck_claims_other *o,
 	/* before bytes of it change: else a loss of power brings it back */
 	if (!ret && durable)
 		ret = ck_claims_log_sync(c, &c->log, err);
-	if (!ret && (ck_intervals_cut(&o->sets.written[b->file], b->off, end) ||
-		     ck_intervals_cut(&o->sets.safe[b->file], b->off, end)))
-		ret = ck_no_memory(err);
-	return ret;
+	return !ret && ck_claims_cut_sets(&o->sets, b) ? ck_no_memory(err) :
+							 ret;
 }
 
 static int cut_all(struct ck_claims *c, const struct ck_claims_body *b,
@@ -148,11 +132,9 @@ static int cut_all(struct ck_claims *c, const struct ck_claims_body *b,
 		if (ck_intervals_any(&c->other.v[i].sets.written[b->file],
 				     b->off, end))
 			ret = cut_one(c, &c->other.v[i], b, err);
-	if (!ret &&
-	    (ck_intervals_cut(&c->others.written[b->file], b->off, end) ||
-	     ck_intervals_cut(&c->others.safe[b->file], b->off, end)))
-		ret = ck_no_memory(err);
-	return ret;
+	return !ret && ck_intervals_cut(&c->others[b->file], b->off, end) ?
+		       ck_no_memory(err) :
+		       ret;
 }
 
 int ck_claims_keep_fresh(struct ck_claims *c, struct ck_err *err)
@@ -195,17 +177,14 @@ int ck_claims_put_over(const struct ck_claims *c, struct ck_journal *j,
 	return ret;
 }
 
-int ck_claims_take_over(struct ck_claims *c, uint64_t log, struct ck_err *err)
+int ck_claims_take_over(struct ck_claims *c, const struct ck_claims_overs *over,
+			struct ck_err *err)
 {
 	uint64_t len;
 	int ret = 0;
 
-	for (size_t i = 0; i < c->other.nr; i++) {
-		const struct ck_claims_other *o = &c->other.v[i];
-
-		for (size_t k = 0; o->log == log && !ret && k < o->over.nr; k++)
-			if (length_of(c, o->over.v[k].log, &len) != -ENOENT)
-				ret = say(c, &o->over.v[k], err);
-	}
+	for (size_t i = 0; !ret && i < over->nr; i++)
+		if (length_of(c, over->v[i].log, &len) != -ENOENT)
+			ret = say(c, &over->v[i], err);
 	return ret;
 }

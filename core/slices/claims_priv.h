@@ -36,6 +36,11 @@ struct ck_claims_over {
 	uint64_t log, upto; /* which one; how long it was then */
 };
 
+struct ck_claims_overs {
+	struct ck_claims_over *v;
+	size_t nr, room;
+};
+
 /* Of each file of the plan: what was written, and what of it is durable. */
 struct ck_claims_sets {
 	struct ck_intervals *written, *safe;
@@ -45,17 +50,18 @@ struct ck_claims_sets {
 struct ck_claims_other {
 	uint64_t log;
 	struct ck_claims_sets sets;
-	CK_VEC(struct ck_claims_over) over; /* that it says */
 };
 
 struct ck_claims {
 	int dir;
 	const struct ck_slice_plan *plan;
 	pthread_mutex_t lock; /* held by callers of all below */
-	struct ck_claims_sets own, others; /* others: all of @other */
+	struct ck_claims_sets own;
+	struct ck_intervals *others; /* what all of @other say was written */
 	CK_VEC(struct ck_claims_other) other;
-	CK_VEC(struct ck_claims_over) over; /* that our journal says */
-	size_t over_us; /* how many others say of it, and we know of */
+	struct ck_claims_overs over,
+		said; /* that our journal, or others, say */
+	size_t over_us; /* how many others said of ours when that was read */
 	int64_t read_ns, reading_ns; /* when others were read; for how long */
 	uint64_t cuts; /* how many there were of ours */
 	uint64_t nr; /* stretches of ours */
@@ -66,6 +72,9 @@ struct ck_claims {
 
 bool ck_claims_new_sets(const struct ck_claims *c, struct ck_claims_sets *s);
 void ck_claims_free_sets(const struct ck_claims *c, struct ck_claims_sets *s);
+/* Neither written nor durable: 0 or -ENOMEM. */
+int ck_claims_cut_sets(struct ck_claims_sets *s,
+		       const struct ck_claims_body *b);
 /* @file had @before stretches that were written. */
 void ck_claims_count(struct ck_claims *c, uint32_t file, uint64_t before);
 /*
@@ -112,8 +121,9 @@ int ck_claims_cut_others(struct ck_claims *c, uint32_t file, uint64_t off,
 /* In our journal, which is @j, what is said of those that are still there. */
 int ck_claims_put_over(const struct ck_claims *c, struct ck_journal *j,
 		       struct ck_err *err);
-/* What journal @log says of others, in ours too, for it goes. */
-int ck_claims_take_over(struct ck_claims *c, uint64_t log, struct ck_err *err);
+/* What a journal says of others, in ours too, for it goes. */
+int ck_claims_take_over(struct ck_claims *c, const struct ck_claims_overs *over,
+			struct ck_err *err);
 
 /* ---- claims_sums.c ---- */
 

@@ -142,7 +142,7 @@ int ck_claims_tell_again(struct ck_claims *c, const struct ck_claims_sums *told,
 
 	for (uint32_t i = 0; told && i < c->plan->nr_files && !ret; i++)
 		if (told[i].good && c->own.written[i].total &&
-		    !c->others.written[i].total) {
+		    !c->others[i].total) {
 			ret = put_all(c, i, &told[i], &told[i].id, err);
 			any = true;
 		}
