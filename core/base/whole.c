@@ -67,3 +67,10 @@ ssize_t ck_pread_most(int fd, void *buf, uint64_t len, uint64_t off)
 	}
 	return (ssize_t)got;
 }
+
+int ck_pread_whole(int fd, void *buf, uint64_t len, uint64_t off)
+{
+	ssize_t n = ck_pread_most(fd, buf, len, off);
+
+	return n < 0 ? (int)n : (uint64_t)n == len ? 0 : -EIO;
+}

@@ -11,5 +11,7 @@ int ck_write_whole(int fd, const void *buf, uint64_t len);
 int ck_pwrite_whole(int fd, const void *buf, uint64_t len, uint64_t off);
 /* How many there are, at most @len: fewer only at the file's end; -errno. */
 ssize_t ck_pread_most(int fd, void *buf, uint64_t len, uint64_t off);
+/* All of them: 0, -EIO where the file ends before, or -errno. */
+int ck_pread_whole(int fd, void *buf, uint64_t len, uint64_t off);
 
 #endif

@@ -163,8 +163,7 @@ static bool read_head(const struct ck_index_cache *c, struct head *h)
 	struct stat st;
 
 	return !fstat(c->file_fd, &st) && S_ISREG(st.st_mode) &&
-	       ck_pread_most(c->file_fd, h, sizeof(*h), 0) ==
-		       (ssize_t)sizeof(*h) &&
+	       !ck_pread_whole(c->file_fd, h, sizeof(*h), 0) &&
 	       !memcmp(h->magic, MAGIC, sizeof(h->magic)) &&
 	       !memcmp(h->key, c->key, sizeof(h->key)) &&
 	       h->record_len <= RECORD_MAX &&
@@ -182,8 +181,8 @@ static void read_record(struct ck_index_cache *c)
 	if (!read_head(c, &h))
 		return;
 	record = malloc(h.record_len + 1);
-	if (!record || ck_pread_most(c->file_fd, record, h.record_len,
-				     sizeof(h)) != (ssize_t)h.record_len)
+	if (!record ||
+	    ck_pread_whole(c->file_fd, record, h.record_len, sizeof(h)))
 		return;
 	c->record = record;
 	record = NULL;
@@ -205,8 +204,8 @@ static int bring(void *ctx, void *to, size_t size, struct ck_err *err)
 		XXH3_128bits_update(s, c->record, c->record_len);
 	for (size_t at = 0, n; good && at < size; at += n) {
 		n = CK_MIN(size - at, PIECE);
-		good = ck_pread_most(c->file_fd, (char *)to + at, n,
-				     off + at) == (ssize_t)n;
+		good = !ck_pread_whole(c->file_fd, (char *)to + at, n,
+				       off + at);
 		if (good)
 			XXH3_128bits_update(s, (char *)to + at, n);
 	}
@@ -290,7 +289,7 @@ static bool copy(int from, uint64_t len, int to, char *buf, XXH3_state_t *s)
 {
 	for (uint64_t off = 0, n; off < len; off += n) {
 		n = CK_MIN(len - off, (uint64_t)PIECE);
-		if (ck_pread_most(from, buf, n, off) != (ssize_t)n)
+		if (ck_pread_whole(from, buf, n, off))
 			return false;
 		XXH3_128bits_update(s, buf, n);
 		if (ck_write_whole(to, buf, n))

@@ -132,7 +132,7 @@ static int copy(struct ck_ckpt *ck, struct ck_edit *e, int fd,
 
 	for (uint64_t done = 0, n; !ret && done < p->len; done += n) {
 		n = CK_MIN(PIECE, p->len - done);
-		if (ck_pread_most(fd, buf, n, p->at + done) != (ssize_t)n)
+		if (ck_pread_whole(fd, buf, n, p->at + done))
 			ret = ck_fail(err, EIO, "cannot be read");
 		if (!ret)
 			ret = ck_fault_point("redo", err);

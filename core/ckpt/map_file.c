@@ -84,8 +84,7 @@ static int read_text(int fd, uint64_t len, uint64_t *at, char **out,
 	if (!text)
 		return -ENOMEM;
 	*out = text;
-	if (ck_pread_most(fd, text, len, *at) != (ssize_t)len ||
-	    strlen(text) != len)
+	if (ck_pread_whole(fd, text, len, *at) || strlen(text) != len)
 		return -EBADMSG;
 	XXH3_64bits_update(hash, text, len);
 	*at += len;
@@ -101,7 +100,7 @@ static int read_image(int fd, uint64_t len, uint64_t *at, int to,
 	while (!ret && len) {
 		uint64_t n = CK_MIN(len, (uint64_t)PIECE);
 
-		if (ck_pread_most(fd, buf, n, *at) != (ssize_t)n)
+		if (ck_pread_whole(fd, buf, n, *at))
 			return -EBADMSG;
 		XXH3_64bits_update(hash, buf, n);
 		ret = ck_write_whole(to, buf, n);
@@ -133,8 +132,7 @@ static int read_all(struct ck_map *out, int fd, int to, XXH3_state_t *hash)
 
 	if (fstat(fd, &st))
 		return -errno;
-	if (ck_pread_most(fd, &head, sizeof(head), 0) !=
-		    (ssize_t)sizeof(head) ||
+	if (ck_pread_whole(fd, &head, sizeof(head), 0) ||
 	    !is_well_formed(&head, (uint64_t)st.st_size))
 		return -EBADMSG;
 	XXH3_64bits_update(hash, &head, sizeof(head));
@@ -147,7 +145,7 @@ static int read_all(struct ck_map *out, int fd, int to, XXH3_state_t *hash)
 		ret = read_image(fd, head.image, &at, to, hash);
 	if (ret)
 		return ret;
-	if (ck_pread_most(fd, &sum, sizeof(sum), at) != (ssize_t)sizeof(sum) ||
+	if (ck_pread_whole(fd, &sum, sizeof(sum), at) ||
 	    sum != XXH3_64bits_digest(hash))
 		return -EBADMSG;
 	return 0;

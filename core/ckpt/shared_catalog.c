@@ -92,9 +92,8 @@ int ck_shared_catalog_open(struct ck_shared_catalog *out, int fd,
 			       "descriptor %d is no image: no sealed memfd",
 			       fd);
 	if (st.st_size < (off_t)sizeof(tail) ||
-	    ck_pread_most(fd, &tail, sizeof(tail),
-			  (uint64_t)st.st_size - sizeof(tail)) !=
-		    (ssize_t)sizeof(tail) ||
+	    ck_pread_whole(fd, &tail, sizeof(tail),
+			   (uint64_t)st.st_size - sizeof(tail)) ||
 	    tail.magic != MAGIC || tail.depth > DEPTH_MAX ||
 	    tail.size != (uint64_t)st.st_size - sizeof(tail))
 		return ck_fail(err, EINVAL,

@@ -117,9 +117,7 @@ static bool is_ours(const struct ck_draft *s, const struct ck_manifest *m)
 		s->fd, NOTE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 
 	ck_digest_text(&m->digest, text);
-	return fd >= 0 &&
-	       ck_pread_most(fd, note, sizeof(note) - 1, 0) ==
-		       (ssize_t)sizeof(note) - 1 &&
+	return fd >= 0 && !ck_pread_whole(fd, note, sizeof(note) - 1, 0) &&
 	       !strcmp(text, note);
 }
 

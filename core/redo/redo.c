@@ -250,15 +250,14 @@ static int read_tail(struct ck_redo_left *left, unsigned char **tail,
 		return ck_fail(err, errno, "%s", strerror(errno));
 	size = (uint64_t)st.st_size;
 	if (size >= sizeof(end) &&
-	    ck_pread_most(left->fd, end, sizeof(end), size - sizeof(end)) ==
-		    (ssize_t)sizeof(end))
+	    !ck_pread_whole(left->fd, end, sizeof(end), size - sizeof(end)))
 		len = ck_redo_tail_len(end);
 	if (!len || len > size)
 		return ck_fail(err, EINVAL, "is damaged, or none of ours");
 	*tail = malloc(len);
 	if (!*tail)
 		return ck_no_memory(err);
-	if (ck_pread_most(left->fd, *tail, len, size - len) != (ssize_t)len)
+	if (ck_pread_whole(left->fd, *tail, len, size - len))
 		return ck_fail(err, EIO, "cannot be read");
 	return ck_redo_parse(left, *tail, (size_t)len, size, err);
 }

@@ -109,7 +109,7 @@ static int read_one(const struct ck_save *s, uint32_t rank,
 	out->v = malloc(out->len + 1);
 	if (!out->v)
 		return ck_no_memory(err);
-	if (ck_pread_most(fd, out->v, out->len, 0) == (ssize_t)out->len)
+	if (!ck_pread_whole(fd, out->v, out->len, 0))
 		return 0;
 	return ck_fail(err, EIO, "%s: %s: cannot be read", s->draft->name,
 		       name);

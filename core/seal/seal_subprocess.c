@@ -69,7 +69,7 @@ static int take(int from, void **bytes, size_t *len, struct ck_err *err)
 	all = malloc((size_t)st.st_size);
 	if (!all)
 		return ck_no_memory(err);
-	if (ck_pread_most(from, all, (uint64_t)st.st_size, 0) != st.st_size)
+	if (ck_pread_whole(from, all, (uint64_t)st.st_size, 0))
 		return ck_fail(err, EIO, "no manifest was made");
 	ret = ck_manifest_parse(&m, all, (size_t)st.st_size, err);
 	if (ret)

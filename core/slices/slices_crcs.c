@@ -31,12 +31,12 @@ int ck_slices_crc(const struct ck_slice_plan_piece *p, int fd, void *buf,
 {
 	*crc = 0;
 	for (uint64_t at = 0, len; at < p->len; at += len) {
-		ssize_t n;
+		int ret;
 
 		len = CK_MIN(CK_SLICES_BUFFER, p->len - at);
-		n = ck_pread_most(fd, buf, len, p->off + at);
-		if (n < 0 || (uint64_t)n < len)
-			return n < 0 ? (int)n : -EIO;
+		ret = ck_pread_whole(fd, buf, len, p->off + at);
+		if (ret)
+			return ret;
 		*crc = ck_crc32(*crc, buf, len);
 	}
 	return 0;

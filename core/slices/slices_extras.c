@@ -195,8 +195,7 @@ static int compare(const struct ck_slices *sl, size_t i, const void *bytes,
 	old = malloc(len + 1);
 	if (!old)
 		return ck_no_memory(err);
-	if ((uint64_t)st.st_size == len &&
-	    ck_pread_most(fd, old, len, 0) == (ssize_t)len &&
+	if ((uint64_t)st.st_size == len && !ck_pread_whole(fd, old, len, 0) &&
 	    !memcmp(old, bytes, len))
 		return 0;
 	return ck_fail(err, EBADMSG,
@@ -280,12 +279,12 @@ static int append(const struct ck_slices *sl, const struct ck_slices_extras *x,
 	struct stat st;
 	ck_auto_fd int fd = open_object(sl, i, &st);
 	ck_auto_free char *bytes = malloc(o->len + 1);
+	int ret;
 
 	if (fd < 0 || !bytes)
 		return fd < 0 ? fd : -ENOMEM;
-	if (ck_pread_most(fd, bytes, o->len, 0) != (ssize_t)o->len)
-		return -EIO;
-	return ck_pwrite_whole(to, bytes, o->len, o->off);
+	ret = ck_pread_whole(fd, bytes, o->len, 0);
+	return ret ? ret : ck_pwrite_whole(to, bytes, o->len, o->off);
 }
 
 int ck_slices_objects_write(const struct ck_slices *sl,

@@ -278,10 +278,10 @@ static int read_into(int fd, uint64_t at, uint64_t end, XXH3_state_t *state,
 {
 	while (at < end) {
 		uint64_t len = CK_MIN(CK_SLICES_BUFFER, end - at);
-		ssize_t n = ck_pread_most(fd, buf, len, at);
+		int ret = ck_pread_whole(fd, buf, len, at);
 
-		if (n < 0 || (uint64_t)n < len)
-			return n < 0 ? (int)n : -EIO;
+		if (ret)
+			return ret;
 		XXH3_64bits_update(state, buf, len);
 		at += len;
 	}

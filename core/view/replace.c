@@ -132,13 +132,12 @@ int ck_replace_write(struct ck_replace *r, const void *buf, uint64_t len,
 static int read_piece(struct ck_replace *r, void *buf, uint64_t n, uint64_t at,
 		      struct ck_err *err)
 {
-	ssize_t got = ck_pread_most(r->fd, buf, n, at);
+	int ret = ck_pread_whole(r->fd, buf, n, at);
 
-	if (got == (ssize_t)n)
-		return 0;
-	return ck_fail(err, got < 0 ? (int)-got : EIO,
-		       "%s/%s: its replacement cannot be read again",
-		       r->v->ops->name, r->name);
+	return ret ? ck_fail(err, -ret,
+			     "%s/%s: its replacement cannot be read again",
+			     r->v->ops->name, r->name) :
+		     0;
 }
 
 static int get(void *ctx, void *buf, uint64_t len, uint64_t off,

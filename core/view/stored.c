@@ -56,7 +56,7 @@ static bool is_alike(const struct made *m, const struct ck_span *span,
 		n = CK_MIN(AT_ONCE, len - i);
 		if (!own || !theirs ||
 		    m->v->ops->made(m->v, m->nr, own, n, span->off + i, NULL) ||
-		    ck_pread_most(fd, theirs, n, off + i) != (ssize_t)n ||
+		    ck_pread_whole(fd, theirs, n, off + i) ||
 		    memcmp(own, theirs, n))
 			return false;
 	}

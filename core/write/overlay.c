@@ -56,20 +56,6 @@ struct scan {
 	uint64_t skip; /* bytes of iov[0] that are done */
 };
 
-static int read_whole(int fd, void *buf, uint64_t len, uint64_t off)
-{
-	ssize_t n = ck_pread_most(fd, buf, len, off);
-
-	if (n < 0)
-		return (int)n;
-	return (uint64_t)n == len ? 0 : -EIO;
-}
-
-static int read_log(struct ck_overlay *o, void *buf, uint64_t len, uint64_t at)
-{
-	return read_whole(o->log_fd, buf, len, at);
-}
-
 /* The next @len bytes of the list: from the log, @at; 0: left alone. */
 static int fill(struct ck_overlay *o, struct scan *s, uint64_t len, uint64_t at)
 {
@@ -79,8 +65,9 @@ static int fill(struct ck_overlay *o, struct scan *s, uint64_t len, uint64_t at)
 		uint64_t n = CK_MIN(len, s->iov->iov_len - s->skip);
 
 		if (at && n) {
-			ret = read_log(o, (char *)s->iov->iov_base + s->skip, n,
-				       at);
+			ret = ck_pread_whole(o->log_fd,
+					     (char *)s->iov->iov_base + s->skip,
+					     n, at);
 			at += n;
 		}
 		s->skip += n;
@@ -123,9 +110,8 @@ static int read_block(struct ck_overlay *o, uint32_t src, int fd, uint64_t k,
 	uint64_t off = k * CK_OVERLAY_BLOCK, at = place_of(o, src, k);
 	uint64_t len = block_end(o, src, k) - off;
 
-	if (at)
-		return read_log(o, buf, len, at);
-	return read_whole(fd, buf, len, off);
+	return at ? ck_pread_whole(o->log_fd, buf, len, at) :
+		    ck_pread_whole(fd, buf, len, off);
 }
 
 static void copy_out(struct scan *s, unsigned char *to, uint64_t len)

@@ -59,20 +59,17 @@ static uint64_t len_of(const struct ck_overlay *o, const struct run *r)
 /* The blocks of @r, which may lie in several places, into o->buf. */
 static int gather(struct ck_overlay *o, int from, const struct run *r)
 {
-	uint64_t len = len_of(o, r), done = 0;
+	uint64_t len = len_of(o, r), n;
+	int ret = 0;
 
-	while (done < len) {
+	for (uint64_t done = 0; !ret && done < len; done += n) {
 		uint64_t k = r->block + done / CK_OVERLAY_BLOCK;
-		uint64_t n = CK_MIN(CK_OVERLAY_BLOCK, len - done);
-		ssize_t got =
-			ck_pread_most(from, ck_overlay_data(o) + done, n,
-				      ck_overlay_map_get(&o->map[r->src], k));
 
-		if (got < 0 || (uint64_t)got != n)
-			return got < 0 ? (int)got : -EIO;
-		done += n;
+		n = CK_MIN(CK_OVERLAY_BLOCK, len - done);
+		ret = ck_pread_whole(from, ck_overlay_data(o) + done, n,
+				     ck_overlay_map_get(&o->map[r->src], k));
 	}
-	return 0;
+	return ret;
 }
 
 /* All that counts, and a commit, into @to, an empty log of the same maps. */

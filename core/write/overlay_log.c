@@ -151,25 +151,6 @@ struct replay {
 	CK_VEC(struct pending) pending;
 };
 
-static int read_at(int fd, void *buf, uint64_t len, uint64_t off)
-{
-	uint64_t done = 0;
-
-	while (done < len) {
-		ssize_t n = pread(fd, (char *)buf + done, len - done,
-				  (off_t)(off + done));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		if (!n)
-			return -EIO;
-		done += (uint64_t)n;
-	}
-	return 0;
-}
-
 static bool is_mark(const unsigned char *rec)
 {
 	return ck_le32(rec + 4) == CK_OVERLAY_COMMIT ||
@@ -202,13 +183,13 @@ static int look(const struct replay *r, uint64_t at, bool *right)
 	*right = false;
 	if (r->size - at < HEAD)
 		return 0;
-	ret = read_at(r->o->log_fd, rec, HEAD, at);
+	ret = ck_pread_whole(r->o->log_fd, rec, HEAD, at);
 	if (ret || ck_le32(rec) != MAGIC || !place_ok(r->o, rec))
 		return ret;
 	len = ck_le32(rec + 28);
 	if (r->size - at - HEAD < len)
 		return 0;
-	ret = read_at(r->o->log_fd, rec + HEAD, len, at + HEAD);
+	ret = ck_pread_whole(r->o->log_fd, rec + HEAD, len, at + HEAD);
 	if (!ret)
 		*right = sum_of(rec, len) == ck_le64(rec + SUM_AT);
 	return ret;
@@ -278,7 +259,7 @@ static int find_commit(const struct replay *r, uint64_t at, uint64_t *found)
 	while (!ret && !*found && at + HEAD <= r->size) {
 		uint64_t len = CK_MIN((uint64_t)1 << 16, r->size - at);
 
-		ret = read_at(r->o->log_fd, window, len, at);
+		ret = ck_pread_whole(r->o->log_fd, window, len, at);
 		for (uint64_t i = 0; !ret && i + HEAD <= len; i++) {
 			const unsigned char *rec = window + i;
 
@@ -304,7 +285,7 @@ static int is_damaged(const struct replay *r, bool *damaged)
 	*damaged = false;
 	if (left < HEAD)
 		return 0;
-	ret = read_at(r->o->log_fd, rec, HEAD, r->at);
+	ret = ck_pread_whole(r->o->log_fd, rec, HEAD, r->at);
 	if (ret || !memcmp(rec, zeros, HEAD))
 		return ret; /* never written, though the file is so long */
 	*damaged = ck_le32(rec) != MAGIC || !place_ok(r->o, rec) ||
@@ -324,7 +305,7 @@ static int put_aside(struct ck_overlay *o, uint64_t from, uint64_t end)
 	while (!ret && from < end) {
 		uint64_t n = CK_MIN(CK_OVERLAY_RECORD, end - from);
 
-		ret = read_at(o->log_fd, o->buf, n, from);
+		ret = ck_pread_whole(o->log_fd, o->buf, n, from);
 		if (!ret)
 			ret = ck_pwrite_whole(fd, o->buf, n, (uint64_t)to);
 		from += n;

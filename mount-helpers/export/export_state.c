@@ -53,7 +53,7 @@ static uint64_t body_sum(const unsigned char *done, const uint64_t *digest,
 /* One that can be believed, and speaks of something. */
 static bool read_head(int fd, struct head *h)
 {
-	return ck_pread_most(fd, h, sizeof(*h), 0) == (ssize_t)sizeof(*h) &&
+	return !ck_pread_whole(fd, h, sizeof(*h), 0) &&
 	       !memcmp(h->magic, MAGIC, sizeof(h->magic)) &&
 	       XXH3_64bits(h, offsetof(struct head, sum)) == h->sum && h->done;
 }
@@ -64,10 +64,8 @@ static bool read_body(struct export *x, int fd, const struct head *h)
 	uint64_t len = x->pieces * sizeof(*x->digest);
 
 	return h->pieces == x->pieces &&
-	       ck_pread_most(fd, x->done, x->pieces, sizeof(*h)) ==
-		       (ssize_t)x->pieces &&
-	       ck_pread_most(fd, x->digest, len, sizeof(*h) + x->pieces) ==
-		       (ssize_t)len &&
+	       !ck_pread_whole(fd, x->done, x->pieces, sizeof(*h)) &&
+	       !ck_pread_whole(fd, x->digest, len, sizeof(*h) + x->pieces) &&
 	       body_sum(x->done, x->digest, x->pieces) == h->body_sum;
 }
 

@@ -51,11 +51,11 @@ static int read_piece(struct apply *a, int fd, uint32_t src, uint64_t off,
 	const struct ck_file_layer *over =
 		ck_overlay_layer(ck_ckpt_overlay(a->o->ck));
 	struct iovec iov = { a->buf, len };
-	ssize_t n = ck_pread_most(fd, a->buf, len, off);
+	int ret = ck_pread_whole(fd, a->buf, len, off);
 
-	if (n != (ssize_t)len)
-		return n < 0 ? (int)n : -EIO;
-	return src == CK_NONE ? 0 : over->patch(over->ctx, src, &iov, off, len);
+	return ret || src == CK_NONE ?
+		       ret :
+		       over->patch(over->ctx, src, &iov, off, len);
 }
 
 static int make_dirs(int to, const char *name)

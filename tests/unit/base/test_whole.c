@@ -32,6 +32,8 @@ Test(whole, writes_what_many_calls_take)
 	cr_assert(got && fd >= 0);
 	cr_assert_eq(ck_pwrite_whole(fd, all, LEN, OFF), 0);
 	cr_assert_eq(ck_pread_most(fd, got, LEN + 1, OFF), (ssize_t)LEN);
+	cr_expect_eq(ck_pread_whole(fd, got, LEN, OFF), 0);
+	cr_expect_eq(ck_pread_whole(fd, got, LEN + 1, OFF), -EIO);
 	cr_assert_eq(memcmp(got, all, LEN), 0);
 	close(fd);
 	free(got);
