@@ -7,7 +7,6 @@
 #include "core/base/vec.h"
 #include "core/publish/commit.h"
 #include "core/draft/dir_tree.h"
-#include "core/slices/slices.h"
 #include "core/draft/draft.h"
 
 #include <errno.h>
@@ -128,35 +127,13 @@ static void check(struct ck_draft *s, const struct ck_opts *opts,
 		 at ? at + strlen(": not complete: ") : err.msg);
 }
 
-static void keep_lacks(struct ck_draft_info *out,
-		       const struct ck_slices_missing *v, size_t nr)
-{
-	out->lacks = calloc(nr, sizeof(*out->lacks));
-	out->nr_lacks = out->lacks ? nr : 0;
-	for (size_t i = 0; i < out->nr_lacks; i++) {
-		struct ck_draft_missing *to = &out->lacks[i];
-
-		*to = (struct ck_draft_missing){ .rank = v[i].rank,
-						 .slices = v[i].slices,
-						 .whole = v[i].whole,
-						 .bytes = v[i].bytes,
-						 .from = v[i].from,
-						 .to = v[i].to };
-		snprintf(to->tensor, sizeof(to->tensor), "%.199s", v[i].tensor);
-	}
-}
-
 static void find_lacks(struct ck_draft *s, struct ck_draft_info *out)
 {
-	struct ck_slices_missing *v = NULL;
 	struct ck_slices *sl;
-	size_t nr;
 
 	if (ck_slices_open(&sl, s, NULL))
 		return;
-	if (!ck_slices_lacks(sl, &v, &nr, NULL) && nr)
-		keep_lacks(out, v, nr);
-	free(v);
+	ck_slices_lacks(sl, &out->lacks, &out->nr_lacks, NULL);
 	ck_slices_close(sl);
 }
 

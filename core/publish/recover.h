@@ -10,6 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/opts.h"
 #include "core/root/root.h"
+#include "core/slices/slices.h"
 
 #include <limits.h>
 #include <stdbool.h>
@@ -26,13 +27,6 @@ enum ck_draft_state {
 };
 extern const char *const ck_draft_words[];
 
-/* What is missing of a rank's slices; slices.h. */
-struct ck_draft_missing {
-	uint64_t rank, slices, whole, bytes;
-	char tensor[200]; /* the first that lacks some, maybe cut short */
-	uint64_t from, to; /* bytes of its slice */
-};
-
 struct ck_draft_info {
 	char name[NAME_MAX + 1];
 	enum ck_draft_state state;
@@ -40,7 +34,7 @@ struct ck_draft_info {
 	int64_t changed; /* seconds since 1970, the last time */
 	bool complete; /* it could be published now */
 	char why[512]; /* if not; or why it is poisoned */
-	struct ck_draft_missing *lacks; /* of slices: ranks that lack some */
+	struct ck_slices_missing *lacks; /* of slices: ranks that lack some */
 	size_t nr_lacks;
 };
 

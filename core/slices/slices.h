@@ -137,13 +137,12 @@ int ck_slices_sync(struct ck_slices *sl, struct ck_err *err);
 struct ck_slices_missing {
 	uint64_t rank, slices, whole; /* how many, and how many are whole */
 	uint64_t bytes; /* that are missing */
-	const char
-		*tensor; /* of the first slice that lacks some: of the plan */
+	const char *tensor; /* of the first slice that lacks some */
 	uint64_t from, to; /* the first stretch of it */
 };
 /*
- * Of all ranks that lack something; *out from malloc().  0: *nr of them.  Reads
- * what others wrote meanwhile.
+ * Of all ranks that lack something; *out from malloc(), with the names.  0: *nr
+ * of them.  Reads what others wrote meanwhile.
  */
 int ck_slices_lacks(struct ck_slices *sl, struct ck_slices_missing **out,
 		    size_t *nr, struct ck_err *err);

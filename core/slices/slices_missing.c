@@ -4,7 +4,6 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/base/vec.h"
 #include "core/draft/dir_tree.h"
 
 #include <ctype.h>
@@ -44,11 +43,6 @@ static void look_at(struct ck_slices *sl, uint32_t piece, struct lack *out)
 	}
 }
 
-static int no_mem(struct ck_err *err)
-{
-	return ck_no_memory(err);
-}
-
 static void add_up(const struct ck_slices *sl,
 		   const struct ck_slice_plan_rank *r, const struct lack *v,
 		   struct ck_slices_missing *out)
@@ -72,23 +66,27 @@ static void add_up(const struct ck_slices *sl,
 static int list(struct ck_slices *sl, const struct lack *v,
 		struct ck_slices_missing **out, size_t *nr, struct ck_err *err)
 {
-	CK_VEC(struct ck_slices_missing) all = { 0 };
+	struct ck_slices_missing one;
+	size_t len = 0, k = 0;
+	char *names;
 
 	for (uint32_t i = 0; i < sl->plan.nr_ranks; i++) {
-		struct ck_slices_missing one, *room;
-
+		add_up(sl, &sl->plan.ranks[i], v, &one);
+		*nr += one.bytes != 0;
+		len += one.bytes ? strlen(one.tensor) + 1 : 0;
+	}
+	*out = malloc(*nr * sizeof(**out) + len + 1);
+	if (!*out)
+		return ck_no_memory(err);
+	names = (char *)(*out + *nr);
+	for (uint32_t i = 0; i < sl->plan.nr_ranks; i++) {
 		add_up(sl, &sl->plan.ranks[i], v, &one);
 		if (!one.bytes)
 			continue;
-		room = ck_vec_push(&all);
-		if (!room) {
-			free(all.v);
-			return no_mem(err);
-		}
-		*room = one;
+		(*out)[k] = one;
+		(*out)[k++].tensor = names;
+		names = stpcpy(names, one.tensor) + 1;
 	}
-	*out = all.v;
-	*nr = all.nr;
 	return 0;
 }
 
@@ -96,7 +94,7 @@ static int list(struct ck_slices *sl, const struct lack *v,
 static int look(struct ck_slices *sl, struct lack **out, struct ck_err *err)
 {
 	struct lack *v = calloc(sl->plan.nr_pieces + 1, sizeof(*v));
-	int ret = v ? ck_claims_refresh(sl->claims, err) : no_mem(err);
+	int ret = v ? ck_claims_refresh(sl->claims, err) : ck_no_memory(err);
 
 	if (ret) {
 		free(v);

@@ -29,7 +29,7 @@ static void json_lacks(struct ck_str *out, const struct ck_draft_info *s)
 {
 	ck_str_puts(out, ", \"ranks\": [");
 	for (size_t i = 0; i < s->nr_lacks; i++) {
-		const struct ck_draft_missing *l = &s->lacks[i];
+		const struct ck_slices_missing *l = &s->lacks[i];
 
 		ck_str_fmt(out,
 			   "%s{\"rank\": %" PRIu64 ", \"slices\": %" PRIu64
@@ -48,7 +48,7 @@ static void json_lacks(struct ck_str *out, const struct ck_draft_info *s)
 static void text_lacks(struct ck_str *out, const struct ck_draft_info *s)
 {
 	for (size_t i = 0; i < s->nr_lacks; i++) {
-		const struct ck_draft_missing *l = &s->lacks[i];
+		const struct ck_slices_missing *l = &s->lacks[i];
 
 		ck_str_fmt(out,
 			   "  rank %" PRIu64 ": %" PRIu64 " of %" PRIu64
