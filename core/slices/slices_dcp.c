@@ -111,7 +111,7 @@ static int tell_piece(const struct index *x, uint64_t i, uint64_t k,
 	const struct ck_slice_plan_tensor *t = &p->tensors[i];
 	const uint64_t *start = p->dims + piece->dims;
 	struct ck_torch_blob b;
-	int ret = ck_slice_plan_blob(p, piece, &b, err);
+	int ret = ck_slice_plan_blob(p, piece, 0, &b, err);
 
 	if (!ret) {
 		if (t->rank) {

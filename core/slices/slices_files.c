@@ -22,16 +22,11 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-static const char *name_of(const struct ck_slices *sl, uint32_t file)
-{
-	return ck_slice_plan_str(&sl->plan, sl->plan.files[file].name);
-}
-
-static int fail(const struct ck_slices *sl, uint32_t file, int code,
-		struct ck_err *err)
+int ck_slices_fail(const struct ck_slices *sl, uint32_t file, int code,
+		   struct ck_err *err)
 {
 	return ck_fail(err, code, "%s: %s: %s", CK_DRAFT_NAME(sl->draft),
-		       name_of(sl, file), strerror(code));
+		       ck_slices_file_name(sl, file), strerror(code));
 }
 
 static int open_at(int dir, const char *name, int flags)
@@ -43,34 +38,6 @@ static int open_at(int dir, const char *name, int flags)
 	return fd < 0 ? -errno : fd;
 }
 
-static int put_bytes(void *ctx, uint64_t off, const void *bytes, size_t len,
-		     struct ck_err *err)
-{
-	int ret = ck_pwrite_whole(*(const int *)ctx, bytes, len, off);
-
-	return ret ? ck_fail(err, -ret, "%s", strerror(-ret)) : 0;
-}
-
-int ck_slices_frames(const struct ck_slices *sl, uint32_t file,
-		     const uint32_t *crc, int fd, struct ck_err *err)
-{
-	int ret =
-		ck_slice_plan_frame(&sl->plan, file, crc, put_bytes, &fd, err);
-
-	return ck_wrap(err, ret, "%s: %s", CK_DRAFT_NAME(sl->draft),
-		       name_of(sl, file));
-}
-
-int ck_slices_frame(const struct ck_slices *sl, uint32_t piece, uint32_t crc,
-		    int fd, struct ck_err *err)
-{
-	int ret = ck_slice_plan_frame_of(&sl->plan, piece, crc, put_bytes, &fd,
-					 err);
-
-	return ck_wrap(err, ret, "%s: %s", CK_DRAFT_NAME(sl->draft),
-		       name_of(sl, sl->plan.pieces[piece].file));
-}
-
 /* Its size, its header, and its room: all may have been done before. */
 static int fill_out(const struct ck_slices *sl, uint32_t file, int fd,
 		    struct ck_err *err)
@@ -78,26 +45,27 @@ static int fill_out(const struct ck_slices *sl, uint32_t file, int fd,
 	uint64_t size = sl->plan.files[file].size;
 	struct stat st;
 	if (fstat(fd, &st))
-		return fail(sl, file, errno, err);
+		return ck_slices_fail(sl, file, errno, err);
 	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > size)
 		return ck_fail(err, EIO,
 			       "%s: %s: expected a file of at most %llu bytes",
-			       CK_DRAFT_NAME(sl->draft), name_of(sl, file),
+			       CK_DRAFT_NAME(sl->draft),
+			       ck_slices_file_name(sl, file),
 			       (unsigned long long)size);
 	if ((uint64_t)st.st_size == size)
 		return 0;
 	if (fallocate(fd, 0, 0, (off_t)size) && errno != EOPNOTSUPP &&
 	    errno != ENOSYS && errno != EINVAL)
-		return fail(sl, file, errno, err);
+		return ck_slices_fail(sl, file, errno, err);
 	if (ftruncate(fd, (off_t)size))
-		return fail(sl, file, errno, err);
-	return ck_slices_frames(sl, file, NULL, fd, err);
+		return ck_slices_fail(sl, file, errno, err);
+	return ck_slices_frames(sl, file, fd, err);
 }
 
 int ck_slices_shard(struct ck_slices *sl, uint32_t file, bool writes,
 		    struct ck_err *err)
 {
-	const char *name = name_of(sl, file);
+	const char *name = ck_slices_file_name(sl, file);
 	int how = writes ? O_RDWR : O_RDONLY, fd, ret;
 
 	/* whoever had all of it, or a publish that broke off, has moved it */
@@ -111,7 +79,7 @@ int ck_slices_shard(struct ck_slices *sl, uint32_t file, bool writes,
 	if (fd == -ENOENT)
 		return fd;
 	if (fd < 0)
-		return fail(sl, file, -fd, err);
+		return ck_slices_fail(sl, file, -fd, err);
 	ret = writes ? fill_out(sl, file, fd, err) : 0;
 	if (ret)
 		close(fd);
@@ -205,7 +173,7 @@ int ck_slices_in_way(const struct ck_slices *sl, bool *gathered,
 	int ret = in_way(sl, index, err);
 
 	for (uint32_t i = 0; i < sl->plan.nr_files && !ret; i++)
-		ret = in_way(sl, name_of(sl, i), err);
+		ret = in_way(sl, ck_slices_file_name(sl, i), err);
 	*gathered = !ret && ck_fds_has(sl->draft->files_fd, index);
 	return ret;
 }
@@ -225,44 +193,34 @@ static int move(struct ck_slices *sl, const char *name, struct ck_err *err)
 	return 0;
 }
 
+int ck_slices_move(struct ck_slices *sl, uint32_t file, struct ck_err *err)
+{
+	return move(sl, ck_slices_file_name(sl, file), err);
+}
+
+/* What is in no shard, into @fd. */
+typedef int (*write_fn)(const struct ck_slices *sl,
+			const struct ck_slices_extras *x, int fd,
+			struct ck_err *err);
+
+static int write_layout(const struct ck_slices *sl,
+			const struct ck_slices_extras *x, int fd,
+			struct ck_err *err)
+{
+	const char *text = sl->plan.layout;
+	int ret = ck_pwrite_whole(fd, text, strlen(text), 0);
+
+	(void)x;
+	return ret ? ck_fail(err, -ret, "%s", strerror(-ret)) : 0;
+}
+
 /*
  * Under its name there it is taken as it is by the next publish, so all of it is on
  * storage before: a loss of power may keep the rename and not the bytes.
  */
-static int move_whole(struct ck_slices *sl, const char *name, int fd,
-		      struct ck_err *err)
+static int put_file(struct ck_slices *sl, const char *name, write_fn write_it,
+		    const struct ck_slices_extras *x, struct ck_err *err)
 {
-	if (fsync(fd))
-		return ck_fail(err, errno, "%s: %s: %s",
-			       CK_DRAFT_NAME(sl->draft), name, strerror(errno));
-	return move(sl, name, err);
-}
-
-int ck_slices_move(struct ck_slices *sl, uint32_t file, struct ck_err *err)
-{
-	return move(sl, name_of(sl, file), err);
-}
-
-/* Also of ranks that hold nothing; and what a crash left without a header. */
-static int finish_shard(struct ck_slices *sl, uint32_t file,
-			const uint32_t *crc, struct ck_err *err)
-{
-	ck_auto_fd int fd = ck_slices_shard(sl, file, true, err);
-	int ret;
-
-	if (fd < 0)
-		return fd;
-	ret = sl->told[file].good ? 0 :
-				    ck_slices_frames(sl, file, crc, fd, err);
-	return ret ? ret : move(sl, name_of(sl, file), err);
-}
-
-/* Last of all, as it is what makes a checkpoint of them. */
-static int put_index(struct ck_slices *sl, const struct ck_slices_extras *x,
-		     struct ck_err *err)
-{
-	const char *name = index_of(sl);
-	const char *text = sl->plan.layout;
 	ck_auto_fd int fd = -1;
 	int ret;
 
@@ -270,38 +228,19 @@ static int put_index(struct ck_slices *sl, const struct ck_slices_extras *x,
 	    !ck_fds_has(sl->files, name))
 		return 0;
 	fd = open_at(sl->files, name, O_WRONLY | O_CREAT | O_TRUNC);
-	ret = fd < 0	   ? ck_fail(err, -fd, "%s", strerror(-fd)) :
-	      sl->plan.dcp ? ck_slices_metadata(sl, x, fd, err) :
-			     put_bytes(&fd, 0, text, strlen(text), err);
-	if (ret)
-		return ck_wrap(err, ret, "%s: %s", CK_DRAFT_NAME(sl->draft),
-			       name);
-	return move_whole(sl, name, fd, err);
-}
-
-static int put_objects(struct ck_slices *sl, const struct ck_slices_extras *x,
-		       struct ck_err *err)
-{
-	const char *name = CK_SLICES_OBJECTS;
-	ck_auto_fd int fd = -1;
-	int ret;
-
-	if (!x->nr || (ck_fds_has(sl->draft->files_fd, name) &&
-		       !ck_fds_has(sl->files, name)))
-		return 0;
-	fd = open_at(sl->files, name, O_WRONLY | O_CREAT | O_TRUNC);
 	ret = fd < 0 ? ck_fail(err, -fd, "%s", strerror(-fd)) :
-		       ck_slices_objects_write(sl, x, fd, err);
+		       write_it(sl, x, fd, err);
+	if (!ret && fsync(fd))
+		ret = ck_fail(err, errno, "%s", strerror(errno));
 	if (ret)
 		return ck_wrap(err, ret, "%s: %s", CK_DRAFT_NAME(sl->draft),
 			       name);
-	return move_whole(sl, name, fd, err);
+	return move(sl, name, err);
 }
 
 static int gather_all(struct ck_slices *sl, struct ck_slices_extras *x,
 		      struct ck_err *err)
 {
-	ck_auto_free uint32_t *crc = NULL;
 	int ret = ck_slices_check(sl, err);
 
 	if (!ret)
@@ -310,13 +249,18 @@ static int gather_all(struct ck_slices *sl, struct ck_slices_extras *x,
 		ret = ck_slices_objects_place(sl, x, err);
 	if (!ret)
 		ret = ck_slices_check_same(sl, err);
-	if (!ret && sl->plan.dcp)
-		ret = ck_slices_crcs(sl, &crc, err);
-	for (uint32_t i = 0; i < sl->plan.nr_files && !ret; i++)
-		ret = finish_shard(sl, i, crc, err);
 	if (!ret)
-		ret = put_objects(sl, x, err);
-	return ret ? ret : put_index(sl, x, err);
+		ret = ck_slices_frame_all(sl, err);
+	for (uint32_t i = 0; i < sl->plan.nr_files && !ret; i++)
+		ret = ck_slices_move(sl, i, err);
+	if (!ret && x->nr)
+		ret = put_file(sl, CK_SLICES_OBJECTS, ck_slices_objects_write,
+			       x, err);
+	/* last of all, as it is what makes a checkpoint of them */
+	return ret ? ret :
+		     put_file(sl, index_of(sl),
+			      sl->plan.dcp ? ck_slices_metadata : write_layout,
+			      x, err);
 }
 
 static int gather(struct ck_slices *sl, struct ck_err *err)

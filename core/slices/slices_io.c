@@ -33,14 +33,6 @@ struct move {
 	unsigned nr;
 };
 
-static int io_fail(const struct move *m, int code)
-{
-	return ck_fail(m->err, code, "%s: %s: %s", CK_DRAFT_NAME(m->sl->draft),
-		       ck_slice_plan_str(&m->sl->plan,
-					 m->sl->plan.files[m->file].name),
-		       strerror(code));
-}
-
 static int not_written(const struct move *m, uint64_t from, uint64_t to)
 {
 	return ck_fail(
@@ -48,9 +40,7 @@ static int not_written(const struct move *m, uint64_t from, uint64_t to)
 		"%s: %s: bytes %" PRIu64 " to %" PRIu64
 		" were not written yet%s",
 		CK_DRAFT_NAME(m->sl->draft),
-		ck_slice_plan_str(&m->sl->plan,
-				  m->sl->plan.files[m->file].name),
-		from, to,
+		ck_slices_file_name(m->sl, m->file), from, to,
 		m->mapped ? ", and cannot be through a map: what of a page is "
 			    "stored could not be told" :
 			    "");
@@ -134,7 +124,7 @@ static int write_out(struct move *m, int fd)
 		ck_draft_poison(m->sl->draft, "a write failed, and it could "
 					      "not be noted which bytes it "
 					      "left");
-	return io_fail(m, -ret);
+	return ck_slices_fail(m->sl, m->file, -ret, m->err);
 }
 
 static int flush(struct move *m)
@@ -151,13 +141,14 @@ static int flush(struct move *m)
 		return 0;
 	}
 	if (ret == -ENOENT)
-		return io_fail(m, ESTALE);
+		return ck_slices_fail(m->sl, m->file, ESTALE, m->err);
 	if (ret)
 		return ret;
 	ret = m->writes ? write_out(m, fd->fd) : transfer(m, fd->fd);
 	ck_slices_put(m->sl, fd);
 	if (!m->writes)
-		ret = ret ? io_fail(m, -ret) : unset_gaps(m);
+		ret = ret ? ck_slices_fail(m->sl, m->file, -ret, m->err) :
+			    unset_gaps(m);
 	m->nr = 0;
 	return ret;
 }

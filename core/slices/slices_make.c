@@ -360,7 +360,7 @@ static int frame_of(const struct ck_slice_plan_making *m,
 	*head = *tail = 0;
 	if (!m->lay.form->indexed)
 		return 0;
-	ret = ck_slice_plan_blob(&p, x, &b, err);
+	ret = ck_slice_plan_blob(&p, x, 0, &b, err);
 	*head = b.head.len;
 	*tail = b.tail.len;
 	ck_torch_blob_free(&b);

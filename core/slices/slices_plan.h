@@ -82,28 +82,21 @@ void ck_slice_plan_free(struct ck_slice_plan *p);
 
 /*
  * What file @f holds beside its pieces: a header, or what is around each piece
- * in an archive of its own, with @crc, by piece of the plan, of its bytes; NULL:
- * not known yet.  @put gets it in the order of offsets.
+ * in an archive of its own, which knows no CRC of it yet.  @put gets it in the
+ * order of offsets.
  */
+typedef int (*ck_slice_plan_put_fn)(void *ctx, uint64_t off, const void *bytes,
+				    size_t len, struct ck_err *err);
 int ck_slice_plan_frame(const struct ck_slice_plan *p, uint32_t f,
-			const uint32_t *crc,
-			int (*put)(void *ctx, uint64_t off, const void *bytes,
-				   size_t len, struct ck_err *err),
-			void *ctx, struct ck_err *err);
-/* The same of one piece, in an archive. */
-int ck_slice_plan_frame_of(const struct ck_slice_plan *p, uint32_t piece,
-			   uint32_t crc,
-			   int (*put)(void *ctx, uint64_t off,
-				      const void *bytes, size_t len,
-				      struct ck_err *err),
-			   void *ctx, struct ck_err *err);
+			ck_slice_plan_put_fn put, void *ctx,
+			struct ck_err *err);
 /* The header of a file of safetensors, up to its data. */
 int ck_slice_plan_header(const struct ck_slice_plan *p, uint32_t f,
 			 struct ck_str *out, struct ck_err *err);
 struct ck_torch_blob;
 /* What is around piece @x in its archive; of a dtype that torch has. */
 int ck_slice_plan_blob(const struct ck_slice_plan *p,
-		       const struct ck_slice_plan_piece *x,
+		       const struct ck_slice_plan_piece *x, uint32_t crc,
 		       struct ck_torch_blob *out, struct ck_err *err);
 
 static inline const char *ck_slice_plan_str(const struct ck_slice_plan *p,

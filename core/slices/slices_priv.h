@@ -58,12 +58,14 @@ int ck_slices_get(struct ck_slices *sl, uint32_t file, bool writes,
 void ck_slices_put(struct ck_slices *sl, struct ck_slices_fd *fd);
 int ck_slices_shard(struct ck_slices *sl, uint32_t file, bool writes,
 		    struct ck_err *err);
-
-/* What is around one piece, or all of a file; @crc NULL: not known. */
-int ck_slices_frame(const struct ck_slices *sl, uint32_t piece, uint32_t crc,
-		    int fd, struct ck_err *err);
-int ck_slices_frames(const struct ck_slices *sl, uint32_t file,
-		     const uint32_t *crc, int fd, struct ck_err *err);
+static inline const char *ck_slices_file_name(const struct ck_slices *sl,
+					      uint32_t file)
+{
+	return ck_slice_plan_str(&sl->plan, sl->plan.files[file].name);
+}
+/* -@code, and a line that names the draft and the file. */
+int ck_slices_fail(const struct ck_slices *sl, uint32_t file, int code,
+		   struct ck_err *err);
 int ck_slices_move(struct ck_slices *sl, uint32_t file, struct ck_err *err);
 
 /* slices_io.c: bytes of a shard, and their claim. */
@@ -142,15 +144,18 @@ const struct ck_claims_digest *ck_slices_told_digest(const struct ck_slices *sl,
 int ck_slices_know(const struct ck_slices *sl, struct ck_hash_known *known,
 		   struct ck_err *err);
 
-/* slices_crcs.c: of one piece's bytes, through @buf of CK_SLICES_BUFFER. */
-#define CK_SLICES_BUFFER ((uint64_t)256 << 10)
-int ck_slices_crc(const struct ck_slice_plan_piece *p, int fd, void *buf,
-		  uint32_t *crc);
+#define CK_SLICES_BUFFER ((uint64_t)256 << 10) /* to read through */
+
 /*
- * The CRC-32 of each piece's bytes, which were all written, but of files that are
- * told of; from malloc().
+ * slices_frame.c: what is around one piece in its archive, with the CRC-32 of its
+ * bytes; NULL: they are read.  And what is in a whole file, without.
  */
-int ck_slices_crcs(struct ck_slices *sl, uint32_t **out, struct ck_err *err);
+int ck_slices_frame(const struct ck_slices *sl, uint32_t piece,
+		    const uint32_t *crc, int fd, struct ck_err *err);
+int ck_slices_frames(const struct ck_slices *sl, uint32_t file, int fd,
+		     struct ck_err *err);
+/* All of it, when all pieces were written, but in files that are told of. */
+int ck_slices_frame_all(struct ck_slices *sl, struct ck_err *err);
 
 /* slices_dcp.c: the .metadata of the shards. */
 int ck_slices_metadata(const struct ck_slices *sl,

@@ -219,21 +219,14 @@ static int frame(struct ck_slices *sl, uint32_t piece, int fd,
 {
 	const struct ck_slice_plan_piece *p = &sl->plan.pieces[piece];
 	struct piece *x = piece_of(sl, piece);
-	ck_auto_free void *buf = NULL;
 	uint32_t crc = x->crc;
 	int ret = 0;
 
 	if (!ck_slices_is_whole(sl, piece))
 		return -ENOENT;
-	if (sl->plan.dcp && x->bytes != p->len) {
-		buf = malloc(CK_SLICES_BUFFER);
-		ret = buf ? ck_slices_crc(p, fd, buf, &crc) : -ENOMEM;
-	}
-	if (ret)
-		return ck_fail(err, -ret, "%s: %s", CK_DRAFT_NAME(sl->draft),
-			       strerror(-ret));
 	if (sl->plan.dcp)
-		ret = ck_slices_frame(sl, piece, crc, fd, err);
+		ret = ck_slices_frame(
+			sl, piece, x->bytes == p->len ? &crc : NULL, fd, err);
 	x->framed = !ret;
 	return ret;
 }
@@ -246,7 +239,7 @@ static int begin_frames(struct ck_slices *sl, uint32_t file, int fd,
 	int ret = 0;
 
 	if (!sl->plan.dcp)
-		ret = ck_slices_frames(sl, file, NULL, fd, err);
+		ret = ck_slices_frames(sl, file, fd, err);
 	for (uint32_t i = f->first; i < f->first + f->nr && !ret; i++)
 		if (!sl->plan.pieces[i].len)
 			ret = frame(sl, i, fd, err);
@@ -465,7 +458,7 @@ static int tell(struct ck_slices *sl, uint32_t file, struct ck_err *err)
 		/* frames too, of a file whose claims were safe before them */
 		if (fdatasync(fd->fd))
 			ret = ck_fail(err, errno, "%s: fsync: %s",
-				      ck_slice_plan_str(&sl->plan, f->name),
+				      ck_slices_file_name(sl, file),
 				      strerror(errno));
 		if (!ret)
 			ret = ck_claims_tell(sl->claims, file, fd->fd, &said,

@@ -14,11 +14,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const char *file_name(const struct ck_slices *sl, uint32_t file)
-{
-	return ck_slice_plan_str(&sl->plan, sl->plan.files[file].name);
-}
-
 int ck_slices_told(struct ck_slices *sl, struct ck_err *err)
 {
 	int ret = ck_claims_told(sl->claims, &sl->told, err);
@@ -75,7 +70,7 @@ static void know_tensor(const struct ck_slices *sl, uint32_t t,
 		return;
 	known->tensor[known->nr_tensors++] = (struct ck_hash_known_tensor){
 		.name = copy(known, ck_slice_plan_str(&sl->plan, is->name)),
-		.file = copy(known, file_name(sl, p->file)),
+		.file = copy(known, ck_slices_file_name(sl, p->file)),
 		.size = is->size,
 		.digest = { .hi = d->hi, .lo = d->lo },
 	};
@@ -102,7 +97,7 @@ int ck_slices_know(const struct ck_slices *sl, struct ck_hash_known *known,
 		if (!s->good)
 			continue;
 		known->file[known->nr_files++] = (struct ck_hash_known_file){
-			.name = copy(known, file_name(sl, i)),
+			.name = copy(known, ck_slices_file_name(sl, i)),
 			.id = s->id,
 			.block = ck_arena_copy(&known->mem, s->block,
 					       ck_claims_blocks(&p->files[i]) *

@@ -52,7 +52,7 @@ static void walk(const struct ck_slice_plan *p)
 	struct ck_catalog img;
 
 	for (; in.file < p->nr_files && in.file < RUNS; in.file++)
-		ck_slice_plan_frame(p, in.file, NULL, put, &in, NULL);
+		ck_slice_plan_frame(p, in.file, put, &in, NULL);
 	for (uint32_t i = 0; i < p->nr_pieces; i++)
 		walk_piece(p, i);
 	for (uint32_t t = 0; t < p->nr_tensors; t++)
