@@ -2,6 +2,7 @@
 #include "core/base/fds.h"
 
 #include "core/base/auto.h"
+#include "core/base/whole.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -87,6 +88,26 @@ int ck_fds_nameless(int dir)
 	if (fd >= 0)
 		unlinkat(dir, name, 0);
 	return fd;
+}
+
+int ck_fds_put_file(int dir, const char *name, const char *temp, mode_t mode,
+		    const void *bytes, uint64_t len)
+{
+	const char *first = temp ? temp : name;
+	ck_auto_fd int fd = -1;
+	int ret;
+
+	if (temp) /* of a process that had our number */
+		unlinkat(dir, temp, 0);
+	fd = openat(dir, first, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+	ret = fd < 0 ? -errno : ck_pwrite_whole(fd, bytes, len, 0);
+	if (!ret && fsync(fd))
+		ret = -errno;
+	if (!ret && temp && renameat(dir, temp, dir, name))
+		ret = -errno;
+	if (ret && fd >= 0)
+		unlinkat(dir, first, 0);
+	return ret;
 }
 
 int ck_fds_sync_dir(int dir)

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #define CK_FDS_MAX 253 /* in one message: the kernel's limit */
@@ -30,6 +31,13 @@ int ck_fds_nameless(int dir);
 
 /* The folder @dir, which may be O_PATH, is on storage: 0 or -errno. */
 int ck_fds_sync_dir(int dir);
+/*
+ * A file @name in the folder @dir with these bytes, on storage but for its name:
+ * 0 or -errno.  @temp, what it is called before, or NULL, is what it takes the
+ * place of another by.
+ */
+int ck_fds_put_file(int dir, const char *name, const char *temp, mode_t mode,
+		    const void *bytes, uint64_t len);
 /* Whether the folder @dir has @name, a link that leads nowhere included. */
 bool ck_fds_has(int dir, const char *name);
 /* renameat2(), which not every C library has: 0 or -errno. */

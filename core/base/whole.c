@@ -5,6 +5,8 @@
 #include "core/base/check.h"
 
 #include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /*
@@ -73,4 +75,28 @@ int ck_pread_whole(int fd, void *buf, uint64_t len, uint64_t off)
 	ssize_t n = ck_pread_most(fd, buf, len, off);
 
 	return n < 0 ? (int)n : (uint64_t)n == len ? 0 : -EIO;
+}
+
+int ck_read_file(int fd, uint64_t most, char **bytes, size_t *len)
+{
+	struct stat st;
+	char *v;
+	int ret;
+
+	if (fstat(fd, &st))
+		return -errno;
+	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > most)
+		return S_ISREG(st.st_mode) ? -EFBIG : -EINVAL;
+	v = malloc((size_t)st.st_size + 1);
+	if (!v)
+		return -ENOMEM;
+	ret = ck_pread_whole(fd, v, (uint64_t)st.st_size, 0);
+	if (ret) {
+		free(v);
+		return ret;
+	}
+	v[st.st_size] = '\0';
+	*len = (size_t)st.st_size;
+	*bytes = v;
+	return 0;
 }

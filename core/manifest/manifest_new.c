@@ -281,18 +281,6 @@ int ck_manifest_bytes(struct ck_manifest_new *n, void **bytes, size_t *len,
 	return 0;
 }
 
-/* The new file under a name of its own: several may seal at once. */
-static int write_beside(int dir, const char *temp, const void *bytes,
-			size_t len)
-{
-	ck_auto_fd int fd = openat(
-		dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-
-	int ret = fd < 0 ? -errno : ck_write_whole(fd, bytes, len);
-
-	return !ret && fsync(fd) ? -errno : ret;
-}
-
 int ck_manifest_store(int dir, const char *name, const void *bytes, size_t len,
 		      struct ck_err *err)
 {
@@ -306,14 +294,11 @@ int ck_manifest_store(int dir, const char *name, const void *bytes, size_t len,
 		 strcmp(name, CK_MANIFEST_NAME) ? CK_MANIFEST_OURS "alone-" :
 						  CK_WRITER_LOCK_TEMP,
 		 (long)getpid(), (long long)now.tv_sec, now.tv_nsec);
-	ret = write_beside(dir, temp, bytes, len);
-	if (!ret && renameat(dir, temp, dir, name))
-		ret = -errno;
-	if (ret) {
-		unlinkat(dir, temp, 0);
+	/* a name of its own: several may seal at once */
+	ret = ck_fds_put_file(dir, name, temp, 0644, bytes, len);
+	if (ret)
 		return ck_fail(err, -ret, "%s: cannot write it: %s", name,
 			       strerror(-ret));
-	}
 	ret = ck_fds_sync_dir(dir);
 	return ret ? ck_fail(err, -ret, "%s: cannot make it durable: %s", name,
 			     strerror(-ret)) :

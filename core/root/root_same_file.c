@@ -11,32 +11,15 @@
 #include "core/base/auto.h"
 #include "core/base/limits.h"
 #include "core/base/suffix.h"
+#include "core/base/whole.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-#include <unistd.h>
 
 #define SMALL (UINT64_C(1) << 20) /* bytes; of any file, all are compared */
 #define INDEX_MAX (UINT64_C(64) << 20) /* bytes; of an index, so many */
 #define CHUNK 16384
-
-/* False: the end, or an error, which is for who needs the bytes to tell. */
-static bool read_all(int fd, unsigned char *buf, size_t len, uint64_t off)
-{
-	while (len) {
-		ssize_t n = pread(fd, buf, len, (off_t)off);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return false;
-		buf += n;
-		off += (uint64_t)n;
-		len -= (size_t)n;
-	}
-	return true;
-}
 
 /* How many of the first @size bytes of @name, open at @fd, are an index. */
 static uint64_t index_bytes(const char *name, int fd, uint64_t size)
@@ -45,7 +28,8 @@ static uint64_t index_bytes(const char *name, int fd, uint64_t size)
 	uint64_t n = 0;
 
 	if (ck_ends_in(name, ".safetensors")) {
-		if (size < sizeof(len) || !read_all(fd, len, sizeof(len), 0))
+		if (size < sizeof(len) ||
+		    ck_pread_whole(fd, len, sizeof(len), 0))
 			return size < SMALL ? size : SMALL;
 		for (unsigned i = sizeof(len); i--;)
 			n = n << 8 | len[i];
@@ -73,7 +57,8 @@ int ck_root_compare(const char *name, const struct ck_root_same_file *a,
 		size_t n = end - off < CHUNK ? (size_t)(end - off) : CHUNK;
 		size_t i = 0;
 
-		if (!read_all(a->fd, x, n, off) || !read_all(b->fd, y, n, off))
+		if (ck_pread_whole(a->fd, x, n, off) ||
+		    ck_pread_whole(b->fd, y, n, off))
 			return 0;
 		while (i < n && x[i] == y[i])
 			i++;

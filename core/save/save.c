@@ -14,6 +14,7 @@
 #include "core/geom/catalog.h"
 #include "core/geom/dtype.h"
 #include "core/geom/range.h"
+#include "core/root/openat_beneath.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -94,48 +95,27 @@ static int read_one(const struct ck_save *s, uint32_t rank,
 {
 	char name[40];
 	ck_auto_fd int fd = -1;
-	struct stat st;
+	int ret;
 
 	name_of(rank, name);
-	fd = openat(s->draft->fd, name,
-		    O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-	if (fd < 0 && errno == ENOENT)
-		return -ENOENT;
-	if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) ||
-	    (uint64_t)st.st_size > MAX_BYTES)
-		return ck_fail(err, EIO, "%s: %s: cannot be read",
+	fd = ck_beneath_file(s->draft->fd, name, O_RDONLY);
+	ret = fd < 0 ? fd : ck_read_file(fd, MAX_BYTES, &out->v, &out->len);
+	return !ret || ret == -ENOENT ?
+		       ret :
+		       ck_fail(err, EIO, "%s: %s: cannot be read",
 			       s->draft->name, name);
-	out->len = (size_t)st.st_size;
-	out->v = malloc(out->len + 1);
-	if (!out->v)
-		return ck_no_memory(err);
-	if (!ck_pread_whole(fd, out->v, out->len, 0))
-		return 0;
-	return ck_fail(err, EIO, "%s: %s: cannot be read", s->draft->name,
-		       name);
 }
 
 static int write_one(const struct ck_save *s, const struct ck_str *text)
 {
 	char name[40], temp[60];
-	ck_auto_fd int fd = -1;
-	int ret;
 
 	name_of(s->rank, name);
 	snprintf(temp, sizeof(temp), "%s.%d", name, (int)getpid());
 	if (mkdirat(s->draft->fd, DECLARED, 0777) && errno != EEXIST)
 		return -errno;
-	fd = openat(s->draft->fd, temp,
-		    O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
-		    0666);
-	ret = fd < 0 ? -errno : ck_pwrite_whole(fd, text->v, text->len, 0);
-	if (!ret && fsync(fd))
-		ret = -errno;
-	if (!ret && renameat(s->draft->fd, temp, s->draft->fd, name))
-		ret = -errno;
-	if (ret)
-		unlinkat(s->draft->fd, temp, 0);
-	return ret;
+	return ck_fds_put_file(s->draft->fd, name, temp, 0666, text->v,
+			       text->len);
 }
 
 /* What an earlier try declared counts, where it was the same. */

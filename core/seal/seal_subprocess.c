@@ -59,24 +59,16 @@ static int run(struct ck_ckpt *ck, void *ctx, struct ck_err *err)
 static int take(int from, void **bytes, size_t *len, struct ck_err *err)
 {
 	struct ck_manifest m = { 0 };
-	struct stat st;
-	ck_auto_free void *all = NULL;
-	int ret;
+	ck_auto_free char *all = NULL;
+	int ret = ck_read_file(from, CK_MAX_INDEX, &all, len);
 
-	if (fstat(from, &st) || st.st_size <= 0 ||
-	    (uint64_t)st.st_size > CK_MAX_INDEX)
-		return ck_fail(err, EINVAL, "no manifest was made");
-	all = malloc((size_t)st.st_size);
-	if (!all)
-		return ck_no_memory(err);
-	if (ck_pread_whole(from, all, (uint64_t)st.st_size, 0))
-		return ck_fail(err, EIO, "no manifest was made");
-	ret = ck_manifest_parse(&m, all, (size_t)st.st_size, err);
-	if (ret)
-		return ret;
-	*len = (size_t)st.st_size;
-	*bytes = ck_steal(all);
-	return 0;
+	if (ret || !*len)
+		return ck_fail(err, ret ? -ret : EINVAL,
+			       "no manifest was made");
+	ret = ck_manifest_parse(&m, all, *len, err);
+	if (!ret)
+		*bytes = ck_steal(all);
+	return ret;
 }
 
 int ck_seal_subprocess(struct ck_root *root, const struct ck_opts *opts,

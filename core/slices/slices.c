@@ -11,8 +11,9 @@
 #include "core/base/check.h"
 #include "core/base/fds.h"
 #include "core/base/whole.h"
-#include "core/sandbox/child.h"
 #include "core/layout/write.h"
+#include "core/root/openat_beneath.h"
+#include "core/sandbox/child.h"
 #include "core/sandbox/sandbox.h"
 #include "core/draft/dir_tree.h"
 #include "core/slices/slices_plan_priv.h"
@@ -58,29 +59,14 @@ static int plan_in_child(void *ctx, struct ck_err *err)
 	return ret;
 }
 
-/* All of a file, from malloc(). */
-int ck_slices_slurp(int fd, uint64_t max, char **bytes, size_t *len,
-		    struct ck_err *err)
+int ck_slices_read_file(int dir, const char *name, uint64_t most, char **bytes,
+			size_t *len, struct ck_err *err)
 {
-	struct stat st;
-	ssize_t n;
+	ck_auto_fd int fd = ck_beneath_file(dir, name, O_RDONLY);
+	int ret = fd < 0 ? fd : ck_read_file(fd, most, bytes, len);
 
-	if (fstat(fd, &st))
-		return ck_fail(err, errno, "slices: %s", strerror(errno));
-	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > max)
-		return ck_fail(err, EINVAL, "slices: a file is too large");
-	*bytes = malloc((size_t)st.st_size + 1);
-	if (!*bytes)
-		return ck_no_memory(err);
-	n = ck_pread_most(fd, *bytes, (uint64_t)st.st_size, 0);
-	if (n != st.st_size) {
-		free(*bytes);
-		*bytes = NULL;
-		return ck_fail(err, EIO, "slices: a file cannot be read");
-	}
-	(*bytes)[n] = '\0';
-	*len = (size_t)n;
-	return 0;
+	return ret ? ck_fail(err, -ret, "slices/%s: %s", name, strerror(-ret)) :
+		     0;
 }
 
 static int make_plan(const struct ck_root *root, const struct ck_opts *opts,
@@ -113,9 +99,11 @@ static int make_plan(const struct ck_root *root, const struct ck_opts *opts,
 	ck_root_fds(root, keep, nr);
 	keep[nr] = fd;
 	ret = ck_child_call(&c, err);
-	return ret ? ret :
-		     ck_slices_slurp(fd, CK_SLICE_PLAN_MAX_BYTES, plan,
-				     plan_len, err);
+	if (ret)
+		return ret;
+	ret = ck_read_file(fd, CK_SLICE_PLAN_MAX_BYTES, plan, plan_len);
+	return ret ? ck_fail(err, -ret, "plan of slices: %s", strerror(-ret)) :
+		     0;
 }
 
 /* What a builder makes of it has to be whole; else it is of no use. */
@@ -141,15 +129,6 @@ static int check_plan(const char *bytes, size_t len, struct ck_err *err)
 
 /* ---- into the draft ---- */
 
-static int write_file(int dir, const char *name, const char *bytes, size_t len)
-{
-	ck_auto_fd int fd = openat(
-		dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-	int ret = fd < 0 ? -errno : ck_pwrite_whole(fd, bytes, len, 0);
-
-	return ret ? ret : fsync(fd) ? -errno : 0;
-}
-
 /* What a draft of slices is made of. */
 struct made {
 	const char *layout, *extras; /* NULL: nothing is */
@@ -159,13 +138,15 @@ struct made {
 
 static int write_all(int dir, const struct made *m)
 {
-	int ret = write_file(dir, GIVEN, m->layout, m->layout_len);
+	int ret = ck_fds_put_file(dir, GIVEN, NULL, 0666, m->layout,
+				  m->layout_len);
 
 	if (!ret)
-		ret = write_file(dir, PLAN, m->plan, m->plan_len);
+		ret = ck_fds_put_file(dir, PLAN, NULL, 0666, m->plan,
+				      m->plan_len);
 	if (!ret && m->extras)
-		ret = write_file(dir, CK_SLICES_EXTRAS, m->extras,
-				 m->extras_len);
+		ret = ck_fds_put_file(dir, CK_SLICES_EXTRAS, NULL, 0666,
+				      m->extras, m->extras_len);
 	if (!ret && mkdirat(dir, FILES, 0777))
 		ret = -errno;
 	return ret ? ret : fsync(dir) ? -errno : 0;
@@ -184,10 +165,9 @@ static int put_in_place(struct ck_draft *s, const struct made *m,
 	snprintf(name, sizeof(name), CK_SLICES_DIR ".%016" PRIx64, r);
 	if (mkdirat(s->fd, name, 0777))
 		ret = -errno;
-	dir = ret ? -1 :
-		    openat(s->fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	dir = ret ? ret : ck_beneath_dir(s->fd, name);
 	if (!ret)
-		ret = dir < 0 ? -errno : write_all(dir, m);
+		ret = dir < 0 ? dir : write_all(dir, m);
 	if (!ret && renameat(s->fd, name, s->fd, CK_SLICES_DIR))
 		ret = -errno;
 	if (!ret && fsync(s->fd))
@@ -199,31 +179,15 @@ static int put_in_place(struct ck_draft *s, const struct made *m,
 		       CK_DRAFT_NAME(s), strerror(-ret));
 }
 
-static int open_dir(int at, const char *name)
-{
-	return openat(at, name,
-		      O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-}
-
-static int read_given(int dir, char **bytes, size_t *len, struct ck_err *err)
-{
-	ck_auto_fd int fd = openat(
-		dir, GIVEN, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-
-	if (fd < 0)
-		return ck_fail(err, errno, "slices/" GIVEN ": %s",
-			       strerror(errno));
-	return ck_slices_slurp(fd, CK_LAYOUT_MAX_BYTES, bytes, len, err);
-}
-
 static int compare(struct ck_draft *s, const char *layout, size_t len,
 		   struct ck_err *err)
 {
-	ck_auto_fd int dir = open_dir(s->fd, CK_SLICES_DIR);
+	ck_auto_fd int dir = ck_beneath_dir(s->fd, CK_SLICES_DIR);
 	ck_auto_free char *given = NULL;
 	size_t n = 0;
-	int ret = dir < 0 ? ck_fail(err, errno, "slices: %s", strerror(errno)) :
-			    read_given(dir, &given, &n, err);
+	int ret = dir < 0 ? ck_fail(err, -dir, "slices: %s", strerror(-dir)) :
+			    ck_slices_read_file(dir, GIVEN, CK_LAYOUT_MAX_BYTES,
+						&given, &n, err);
 
 	if (ret || (n == len && !memcmp(given, layout, len)))
 		return ret;
@@ -319,23 +283,18 @@ bool ck_slices_look(const struct ck_draft *s)
 bool ck_slices_begun(const struct ck_draft *s)
 {
 	ck_auto_dir_tree struct ck_dir_tree all = { 0 };
-	ck_auto_fd int dir = open_dir(s->fd, CK_SLICES_DIR "/" FILES);
+	ck_auto_fd int dir = ck_beneath_dir(s->fd, CK_SLICES_DIR "/" FILES);
 
 	return dir >= 0 && (ck_dir_tree_list(&all, dir, NULL) || all.nr);
 }
 
 static int open_plan(struct ck_slices *sl, struct ck_err *err)
 {
-	ck_auto_fd int fd = openat(
-		sl->dir, PLAN, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	char *bytes = NULL;
 	size_t len = 0;
-	int ret;
+	int ret = ck_slices_read_file(sl->dir, PLAN, CK_SLICE_PLAN_MAX_BYTES,
+				      &bytes, &len, err);
 
-	if (fd < 0)
-		return ck_fail(err, errno, "slices/" PLAN ": %s",
-			       strerror(errno));
-	ret = ck_slices_slurp(fd, CK_SLICE_PLAN_MAX_BYTES, &bytes, &len, err);
 	return ret ? ret : ck_slice_plan_take(&sl->plan, bytes, len, err);
 }
 
@@ -368,15 +327,15 @@ static int open_all(struct ck_slices *sl, struct ck_err *err)
 {
 	int ret;
 
-	sl->dir = open_dir(sl->draft->fd, CK_SLICES_DIR);
+	sl->dir = ck_beneath_dir(sl->draft->fd, CK_SLICES_DIR);
 	if (sl->dir < 0)
-		return errno == ENOENT ? -ENOENT :
-					 ck_fail(err, errno, "slices: %s",
-						 strerror(errno));
-	sl->files = open_dir(sl->dir, FILES);
+		return sl->dir == -ENOENT ? -ENOENT :
+					    ck_fail(err, -sl->dir, "slices: %s",
+						    strerror(-sl->dir));
+	sl->files = ck_beneath_dir(sl->dir, FILES);
 	if (sl->files < 0)
 		return ck_fail(err, EIO, "slices/" FILES ": %s",
-			       strerror(errno));
+			       strerror(-sl->files));
 	ret = open_plan(sl, err);
 	if (!ret)
 		ret = ck_claims_open(&sl->claims, sl->dir, &sl->plan, err);
@@ -456,5 +415,6 @@ uint32_t ck_slices_tensor(const struct ck_slices *sl, uint32_t catalog_tensor)
 int ck_slices_given(const struct ck_slices *sl, char **bytes, size_t *len,
 		    struct ck_err *err)
 {
-	return read_given(sl->dir, bytes, len, err);
+	return ck_slices_read_file(sl->dir, GIVEN, CK_LAYOUT_MAX_BYTES, bytes,
+				   len, err);
 }

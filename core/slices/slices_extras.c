@@ -10,10 +10,12 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/fds.h"
 #include "core/base/search.h"
 #include "core/base/whole.h"
 #include "core/emit/dcp_out.h"
 #include "core/parse/json.h"
+#include "core/root/openat_beneath.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -71,21 +73,16 @@ static int check_paths(const struct ck_slices_extras *x, struct ck_err *err)
 int ck_slices_extras_read(const struct ck_slices *sl,
 			  struct ck_slices_extras *out, struct ck_err *err)
 {
-	ck_auto_fd int fd =
-		openat(sl->dir, CK_SLICES_EXTRAS,
-		       O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	ck_auto_free char *bytes = NULL;
 	json_t *json = NULL;
 	size_t len;
 	int ret;
 
 	*out = (struct ck_slices_extras){ 0 };
-	if (fd < 0 && errno == ENOENT)
+	if (!ck_fds_has(sl->dir, CK_SLICES_EXTRAS))
 		return 0;
-	if (fd < 0)
-		return ck_fail(err, errno, "slices/" CK_SLICES_EXTRAS ": %s",
-			       strerror(errno));
-	ret = ck_slices_slurp(fd, MAX_BYTES, &bytes, &len, err);
+	ret = ck_slices_read_file(sl->dir, CK_SLICES_EXTRAS, MAX_BYTES, &bytes,
+				  &len, err);
 	if (!ret)
 		ret = ck_json_parse(&json, bytes, len, err);
 	out->json = json;
@@ -135,27 +132,19 @@ static void file_of(size_t i, char out[40])
 	snprintf(out, 40, DIR_NAME "/%zu", i);
 }
 
-static int open_object(const struct ck_slices *sl, size_t i, struct stat *st)
+static int open_object(const struct ck_slices *sl, size_t i)
 {
 	char name[40];
-	int fd;
 
 	file_of(i, name);
-	fd = openat(sl->dir, name,
-		    O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-	if (fd >= 0 && !fstat(fd, st) && S_ISREG(st->st_mode))
-		return fd;
-	if (fd >= 0)
-		close(fd);
-	return fd >= 0 ? -EIO : -errno;
+	return ck_beneath_file(sl->dir, name, O_RDONLY);
 }
 
-/* Another file first, which becomes it as a whole. */
 static int write_object(const struct ck_slices *sl, size_t i, const void *bytes,
 			size_t len)
 {
 	char name[40], temp[80];
-	ck_auto_fd int fd = -1, dir = -1;
+	ck_auto_fd int dir = -1;
 	int ret;
 
 	file_of(i, name);
@@ -163,20 +152,11 @@ static int write_object(const struct ck_slices *sl, size_t i, const void *bytes,
 		 (void *)temp);
 	if (mkdirat(sl->dir, DIR_NAME, 0777) && errno != EEXIST)
 		return -errno;
-	fd = openat(sl->dir, temp,
-		    O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
-		    0666);
-	ret = fd < 0 ? -errno : ck_pwrite_whole(fd, bytes, len, 0);
-	if (!ret && fsync(fd))
-		ret = -errno;
-	if (!ret && renameat(sl->dir, temp, sl->dir, name))
-		ret = -errno;
-	if (ret) {
-		unlinkat(sl->dir, temp, 0);
+	ret = ck_fds_put_file(sl->dir, name, temp, 0666, bytes, len);
+	if (ret)
 		return ret;
-	}
-	dir = openat(sl->dir, DIR_NAME, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return dir < 0 || fsync(dir) ? -errno : 0;
+	dir = ck_beneath_dir(sl->dir, DIR_NAME);
+	return dir < 0 ? dir : ck_fds_sync_dir(dir);
 }
 
 /* 1: it is not there yet. */
@@ -184,18 +164,15 @@ static int compare(const struct ck_slices *sl, size_t i, const void *bytes,
 		   size_t len, const char *name, struct ck_err *err)
 {
 	ck_auto_free char *old = NULL;
-	struct stat st;
-	ck_auto_fd int fd = open_object(sl, i, &st);
+	ck_auto_fd int fd = open_object(sl, i);
+	size_t n;
 
 	if (fd == -ENOENT)
 		return 1;
 	if (fd < 0)
 		return ck_fail(err, -fd, "object %.300s: %s", name,
 			       strerror(-fd));
-	old = malloc(len + 1);
-	if (!old)
-		return ck_no_memory(err);
-	if ((uint64_t)st.st_size == len && !ck_pread_whole(fd, old, len, 0) &&
+	if (!ck_read_file(fd, len, &old, &n) && n == len &&
 	    !memcmp(old, bytes, len))
 		return 0;
 	return ck_fail(err, EBADMSG,
@@ -258,13 +235,13 @@ int ck_slices_objects_place(const struct ck_slices *sl,
 
 	for (size_t i = 0; i < x->nr; i++) {
 		struct stat st;
-		ck_auto_fd int fd = open_object(sl, i, &st);
+		ck_auto_fd int fd = open_object(sl, i);
 
-		if (fd < 0)
-			return ck_fail(err, fd == -ENOENT ? ENODATA : -fd,
+		if (fd < 0 || fstat(fd, &st))
+			return ck_fail(err, fd == -ENOENT ? ENODATA : EIO,
 				       "object %.300s: %s", x->v[i].name,
 				       fd == -ENOENT ? "was not written" :
-						       strerror(-fd));
+						       "cannot be read");
 		x->v[i].off = at;
 		x->v[i].len = (uint64_t)st.st_size;
 		at += x->v[i].len;
@@ -276,14 +253,13 @@ static int append(const struct ck_slices *sl, const struct ck_slices_extras *x,
 		  size_t i, int to)
 {
 	const struct ck_slices_object *o = &x->v[i];
-	struct stat st;
-	ck_auto_fd int fd = open_object(sl, i, &st);
-	ck_auto_free char *bytes = malloc(o->len + 1);
-	int ret;
+	ck_auto_fd int fd = open_object(sl, i);
+	ck_auto_free char *bytes = NULL;
+	size_t len;
+	int ret = fd < 0 ? fd : ck_read_file(fd, o->len, &bytes, &len);
 
-	if (fd < 0 || !bytes)
-		return fd < 0 ? fd : -ENOMEM;
-	ret = ck_pread_whole(fd, bytes, o->len, 0);
+	if (!ret && len != o->len)
+		ret = -EIO;
 	return ret ? ret : ck_pwrite_whole(to, bytes, o->len, o->off);
 }
 

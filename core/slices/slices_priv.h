@@ -41,9 +41,9 @@ struct ck_slices {
 	struct ck_journal same; /* slices_once.c; fd -1: not open */
 };
 
-/* slices.c: all of a file, from malloc(), with a NUL behind. */
-int ck_slices_slurp(int fd, uint64_t max, char **bytes, size_t *len,
-		    struct ck_err *err);
+/* slices.c: all of a file of slices/, as by ck_read_file(). */
+int ck_slices_read_file(int dir, const char *name, uint64_t most, char **bytes,
+			size_t *len, struct ck_err *err);
 
 /* slices_catalog.c: the plan as a catalog, checked as any reader's would be. */
 int ck_slice_plan_catalog(const struct ck_slice_plan *p, struct ck_catalog *out,

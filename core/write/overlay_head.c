@@ -13,8 +13,10 @@
 #include "core/write/overlay_priv.h"
 
 #include "core/base/auto.h"
+#include "core/base/fds.h"
 #include "core/base/le.h"
 #include "core/base/str.h"
+#include "core/base/whole.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -63,23 +65,20 @@ static void compose(struct ck_str *s, const struct ck_overlay_in *in)
 static int make(struct ck_overlay *o, const struct ck_str *text,
 		struct ck_err *err)
 {
-	int fd = openat(o->dir_fd, CK_OVERLAY_HEAD ".new",
-			O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	ssize_t n = fd < 0 ? -1 : write(fd, text->v, text->len);
+	int ret = ck_fds_put_file(o->dir_fd, CK_OVERLAY_HEAD,
+				  CK_OVERLAY_HEAD ".new", 0644, text->v,
+				  text->len);
 
-	if (n != (ssize_t)text->len || fsync(fd) ||
-	    renameat(o->dir_fd, CK_OVERLAY_HEAD ".new", o->dir_fd,
-		     CK_OVERLAY_HEAD) ||
-	    fsync(o->dir_fd)) {
-		int code = n >= 0 && n != (ssize_t)text->len ? ENOSPC : errno;
-
-		if (fd >= 0)
-			close(fd);
-		return ck_fail(err, code, "overlay: %s: %s", CK_OVERLAY_HEAD,
-			       strerror(code));
-	}
-	o->head_fd = fd;
-	return 0;
+	if (!ret)
+		ret = ck_fds_sync_dir(o->dir_fd);
+	if (!ret)
+		o->head_fd = openat(o->dir_fd, CK_OVERLAY_HEAD,
+				    O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	if (!ret && o->head_fd < 0)
+		ret = -errno;
+	return ret ? ck_fail(err, -ret, "overlay: %s: %s", CK_OVERLAY_HEAD,
+			     strerror(-ret)) :
+		     0;
 }
 
 /* Which source of the two heads is the first that is not alike. */
@@ -117,25 +116,19 @@ static int differs(const struct ck_str *want, const unsigned char *have,
 static int compare(struct ck_overlay *o, const struct ck_overlay_in *in,
 		   const struct ck_str *want, struct ck_err *err)
 {
-	ck_auto_free unsigned char *have = NULL;
-	struct stat st;
+	ck_auto_free char *have = NULL;
+	size_t len;
+	int ret = ck_read_file(o->head_fd, MOST, &have, &len);
 
-	if (fstat(o->head_fd, &st))
-		return ck_fail(err, errno, "overlay: %s: %s", CK_OVERLAY_HEAD,
-			       strerror(errno));
-	if (st.st_size > MOST)
+	if (ret == -EFBIG)
 		return ck_fail(err, EINVAL, "overlay: %s is damaged",
 			       CK_OVERLAY_HEAD);
-	have = malloc((size_t)st.st_size + 1);
-	if (!have)
-		return ck_no_memory(err);
-	if (pread(o->head_fd, have, (size_t)st.st_size, 0) != st.st_size)
-		return ck_fail(err, EIO, "overlay: %s cannot be read",
-			       CK_OVERLAY_HEAD);
-	if ((size_t)st.st_size == want->len &&
-	    !memcmp(have, want->v, want->len))
+	if (ret)
+		return ck_fail(err, -ret, "overlay: %s: %s", CK_OVERLAY_HEAD,
+			       strerror(-ret));
+	if (len == want->len && !memcmp(have, want->v, want->len))
 		return 0;
-	return differs(want, have, (size_t)st.st_size, in->img, err);
+	return differs(want, (unsigned char *)have, len, in->img, err);
 }
 
 int ck_overlay_head(struct ck_overlay *o, const struct ck_overlay_in *in,

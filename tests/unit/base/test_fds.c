@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/base/fds.h"
+#include "core/base/whole.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -84,4 +86,30 @@ Test(fds, a_message_brings_them)
 	cr_assert_eq(nr, 0);
 	close(s[1]);
 	cr_assert_eq(ck_fds_send(s[0], "x", 1, NULL, 0, 0), -EPIPE);
+}
+
+/* What is there goes as a whole, and what was left of an earlier try with it. */
+Test(fds, puts_a_file_in_place)
+{
+	char path[] = "/tmp/unshard-put.XXXXXX", *bytes;
+	int dir, fd;
+	size_t len;
+
+	cr_assert(mkdtemp(path));
+	dir = open(path, O_RDONLY | O_DIRECTORY);
+	cr_assert_eq(ck_fds_put_file(dir, "a", NULL, 0600, "one", 3), 0);
+	cr_expect_eq(ck_fds_put_file(dir, "a", NULL, 0600, "two", 3), -EEXIST);
+	cr_assert(!linkat(dir, "a", dir, "b", 0));
+	cr_expect_eq(ck_fds_put_file(dir, "a", "b", 0600, "three", 5), 0);
+	cr_expect(!ck_fds_has(dir, "b"));
+	fd = openat(dir, "a", O_RDONLY);
+	cr_expect_eq(ck_read_file(fd, 4, &bytes, &len), -EFBIG);
+	cr_assert_eq(ck_read_file(fd, 5, &bytes, &len), 0);
+	cr_expect(len == 5 && !strcmp(bytes, "three"));
+	cr_expect_eq(ck_read_file(dir, 5, &bytes, &len), -EINVAL);
+	free(bytes);
+	close(fd);
+	unlinkat(dir, "a", 0);
+	close(dir);
+	rmdir(path);
 }
