@@ -193,19 +193,18 @@ static bool is_rank(struct ck_ranks *r, const char *path, enum ck_ranks_by by,
 static int add_all(struct ck_ranks *r, const struct ck_dir_tree *files,
 		   enum ck_ranks_by by, struct ck_err *err)
 {
-	for (size_t i = 0; i < files->nr; i++) {
+	int ret = 0;
+
+	for (size_t i = 0; i < files->nr && !ret; i++) {
 		const struct ck_dir_tree_file *f = &files->v[i];
-		struct ck_rank one, *at;
+		struct ck_rank one;
 
 		/* an empty folder of a rank is no rank that has written */
 		if (!S_ISREG(f->st.st_mode) || !is_rank(r, f->path, by, &one))
 			continue;
-		at = ck_vec_push(r);
-		if (!at)
-			return ck_no_memory(err);
-		*at = one;
+		ret = ck_vec_put(r, err, one);
 	}
-	return 0;
+	return ret;
 }
 
 /*

@@ -186,7 +186,7 @@ static int take(struct ck_draft_list *l, const struct ck_root *root,
 		struct ck_err *err)
 {
 	const char *name = name_of(dir);
-	struct ck_draft_info one, *at;
+	struct ck_draft_info one;
 	int ret;
 
 	if (!name)
@@ -196,11 +196,7 @@ static int take(struct ck_draft_list *l, const struct ck_root *root,
 		return 0; /* gone meanwhile */
 	if (ret)
 		return ret;
-	at = ck_vec_push(l);
-	if (!at)
-		return ck_no_memory(err);
-	*at = one;
-	return 0;
+	return ck_vec_put(l, err, one);
 }
 
 int ck_draft_list(struct ck_draft_list *out, const struct ck_root *root,

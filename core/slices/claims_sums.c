@@ -208,15 +208,14 @@ static int take_digests(const struct reading *in,
 		uint32_t last = s->digest.nr ?
 					s->digest.v[s->digest.nr - 1].piece :
 					f->first;
-		struct ck_claims_digest *at;
+		int ret;
 
 		if (d->v[i].piece < last + !!s->digest.nr ||
 		    d->v[i].piece - f->first >= f->nr)
 			return ck_claims_bad_record(r, err);
-		at = ck_vec_push(&s->digest);
-		if (!at)
-			return ck_no_memory(err);
-		*at = d->v[i];
+		ret = ck_vec_put(&s->digest, err, d->v[i]);
+		if (ret)
+			return ret;
 	}
 	return 0;
 }

@@ -24,11 +24,6 @@ struct index {
 	uint64_t at; /* bytes of the file so far */
 };
 
-static int no_mem(struct ck_err *err)
-{
-	return ck_no_memory(err);
-}
-
 /* One of a tensor without elements stands for all of it. */
 static int make_index(const struct ck_slices *sl, struct index *x,
 		      struct ck_err *err)
@@ -40,7 +35,7 @@ static int make_index(const struct ck_slices *sl, struct index *x,
 	x->v = calloc(p->nr_pieces + 1, sizeof(*x->v));
 	x->first = calloc(p->nr_tensors + 1, sizeof(*x->first));
 	if (!x->v || !x->first)
-		return no_mem(err);
+		return ck_no_memory(err);
 	for (uint32_t t = 0; t < p->nr_tensors; t++) {
 		x->first[t] = nr;
 		for (uint32_t i = sl->first_of[t]; i < sl->first_of[t + 1]; i++)

@@ -10,6 +10,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/search.h"
 #include "core/emit/torch_blob.h"
 #include "core/format/format.h"
 #include "core/base/strmap.h"
@@ -29,11 +30,6 @@ struct group {
 	uint32_t piece; /* CK_NONE: nobody holds it */
 	uint32_t holders, seen;
 };
-
-int ck_slice_plan_no_mem(struct ck_err *err)
-{
-	return ck_no_memory(err);
-}
 
 uint32_t ck_slice_plan_put_str(struct ck_slice_plan_making *m, const char *s,
 			       size_t len)
@@ -108,10 +104,8 @@ static int add_tensor(struct ck_slice_plan_making *m, uint32_t t,
 	to.name = ck_slice_plan_put_str(m, from->name, strlen(from->name));
 	to.shape = put_dims(m, from->shape.v, to.rank);
 	to.grid = put_dims(m, from->grid.v, to.grid_rank);
-	if (m->strs.failed || !ck_vec_reserve(&m->tensors, 1))
-		return ck_slice_plan_no_mem(err);
-	m->tensors.v[m->tensors.nr++] = to;
-	return 0;
+	return m->strs.failed ? ck_no_memory(err) :
+				ck_vec_put(&m->tensors, err, to);
 }
 
 /* Metadata of DCP's has boxes of a tensor's own dimensions, and no more. */
@@ -155,18 +149,16 @@ static int add_piece(struct ck_slice_plan_making *m, uint32_t t,
 	p.dims = put_dims(m, place->start, rank);
 	put_dims(m, place->len, rank);
 	put_dims(m, place->full, rank);
-	if (m->strs.failed || m->pieces.nr >= CK_SLICE_PLAN_MAX_ENTRIES ||
-	    !ck_vec_reserve(&m->pieces, 1))
-		return ck_slice_plan_no_mem(err);
-	m->pieces.v[m->pieces.nr++] = p;
-	return 0;
+	return m->strs.failed || m->pieces.nr >= CK_SLICE_PLAN_MAX_ENTRIES ?
+		       ck_no_memory(err) :
+		       ck_vec_put(&m->pieces, err, p);
 }
 
 static int hold(struct ck_slice_plan_making *m, uint32_t t, uint32_t pos,
 		struct group *v, struct ck_err *err)
 {
 	struct ck_placed place;
-	struct ck_slice_plan_held *room;
+	struct ck_slice_plan_held held = { .pos = pos };
 	uint64_t group;
 	int ret = ck_layout_out_place(&m->lay, ck_slice_plan_target(m, t), pos,
 				      &place, &group, err);
@@ -188,12 +180,8 @@ static int hold(struct ck_slice_plan_making *m, uint32_t t, uint32_t pos,
 	if (m->held.nr >= CK_SLICE_PLAN_MAX_ENTRIES)
 		return ck_fail(err, E2BIG, "more than %u slices",
 			       CK_SLICE_PLAN_MAX_ENTRIES);
-	room = ck_vec_push(&m->held);
-	if (!room)
-		return ck_slice_plan_no_mem(err);
-	*room = (struct ck_slice_plan_held){ .pos = pos,
-					     .piece = v[group].piece };
-	return 0;
+	held.piece = v[group].piece;
+	return ck_vec_put(&m->held, err, held);
 }
 
 /* Who keeps each piece that is new: its (@t mod holders)-th holder. */
@@ -223,11 +211,11 @@ static int cut(struct ck_slice_plan_making *m, uint32_t t, struct ck_err *err)
 	ck_auto_free struct group *v = calloc(nr + 1, sizeof(*v));
 	uint32_t first_piece = (uint32_t)m->pieces.nr;
 	size_t first_held = m->held.nr;
-	uint32_t *room = ck_vec_push(&m->first);
-	int ret = v && room ? add_tensor(m, t, err) : ck_slice_plan_no_mem(err);
+	int ret =
+		v ? ck_vec_put(&m->first, err, first_piece) : ck_no_memory(err);
 
-	if (room)
-		*room = first_piece;
+	if (!ret)
+		ret = add_tensor(m, t, err);
 	for (uint64_t g = 0; v && g < nr; g++)
 		v[g].piece = CK_NONE;
 	for (uint32_t pos = 0; pos < m->nr_ranks && !ret; pos++)
@@ -249,14 +237,13 @@ static int name_file(struct ck_slice_plan_making *m, uint32_t pos,
 
 	if (ret)
 		return ck_wrap(err, ret, "write.path");
-	if (name.failed || !ck_vec_reserve(&m->files, 1))
-		return ck_slice_plan_no_mem(err);
+	if (name.failed)
+		return ck_no_memory(err);
 	if (name.len > 240)
 		return ck_fail(err, EINVAL, "write.path: %.80s...: too long",
 			       name.v);
 	f.name = ck_slice_plan_put_str(m, name.v, name.len);
-	m->files.v[m->files.nr++] = f;
-	return 0;
+	return ck_vec_put(&m->files, err, f);
 }
 
 static int name_files(struct ck_slice_plan_making *m, struct ck_err *err)
@@ -267,13 +254,13 @@ static int name_files(struct ck_slice_plan_making *m, struct ck_err *err)
 	for (uint32_t i = 0; i < m->nr_ranks && !ret; i++)
 		ret = name_file(m, i, err);
 	if (!ret && m->strs.failed)
-		ret = ck_slice_plan_no_mem(err);
+		ret = ck_no_memory(err);
 	for (uint32_t i = 0; i < m->nr_ranks && !ret; i++) {
 		const char *name = m->strs.v + m->files.v[i].name;
 		uint32_t nr = ck_strmap_put(&seen, name, strlen(name));
 
 		if (nr == CK_STRMAP_NONE)
-			ret = ck_slice_plan_no_mem(err);
+			ret = ck_no_memory(err);
 		else if (nr < i)
 			ret = ck_fail(err, EINVAL,
 				      "write.path: ranks %" PRIu64
@@ -300,13 +287,11 @@ static int by_file(const void *a, const void *b, void *ctx)
 		&m->pieces.v[*(const uint32_t *)b];
 	unsigned x = elem_of(m, p), y = elem_of(m, q);
 
-	if (p->file != q->file)
-		return p->file < q->file ? -1 : 1;
-	if (m->lay.align == 1 && x != y)
-		return x > y ? -1 : 1;
-	if (p->tensor != q->tensor)
-		return p->tensor < q->tensor ? -1 : 1;
-	return p < q ? -1 : p > q;
+	if (p->file == q->file && m->lay.align == 1 && x != y)
+		return ck_order(y, x);
+	if (p->file == q->file && p->tensor == q->tensor)
+		return p < q ? -1 : p > q;
+	return ck_order2(p->file, q->file, p->tensor, q->tensor);
 }
 
 static int sort_pieces(struct ck_slice_plan_making *m, struct ck_err *err)
@@ -318,7 +303,7 @@ static int sort_pieces(struct ck_slice_plan_making *m, struct ck_err *err)
 	m->to = calloc(nr + 1, sizeof(*m->to));
 	if (!v || !m->to || !order) {
 		free(v);
-		return ck_slice_plan_no_mem(err);
+		return ck_no_memory(err);
 	}
 	for (uint32_t i = 0; i < nr; i++)
 		order[i] = i;
@@ -435,7 +420,7 @@ static int rank_order(const void *a, const void *b)
 {
 	const struct ck_slice_plan_rank *x = a, *y = b;
 
-	return x->rank < y->rank ? -1 : x->rank > y->rank;
+	return ck_order(x->rank, y->rank);
 }
 
 static int put_all(struct ck_slice_plan_making *m, struct ck_str *out,
@@ -457,7 +442,7 @@ static int put_all(struct ck_slice_plan_making *m, struct ck_str *out,
 	};
 
 	if (put_ranks(m, &ranks, &entries))
-		return ck_slice_plan_no_mem(err);
+		return ck_no_memory(err);
 	qsort(ranks.v, m->nr_ranks, sizeof(struct ck_slice_plan_rank),
 	      rank_order);
 	ck_str_add(out, &h, sizeof(h));
@@ -470,7 +455,7 @@ static int put_all(struct ck_slice_plan_making *m, struct ck_str *out,
 	align8(out);
 	ck_str_add(out, m->strs.v, m->strs.len);
 	if (out->failed)
-		return ck_slice_plan_no_mem(err);
+		return ck_no_memory(err);
 	h.len = out->len;
 	memcpy(out->v, &h, sizeof(h));
 	h.id = XXH3_64bits(out->v + CK_SLICE_PLAN_HASHED,
@@ -549,7 +534,7 @@ int ck_slice_plan_make(struct ck_str *out, const char *name, const char *layout,
 
 	/* what is empty is pointed into, too */
 	if (!ret && !ck_vec_reserve(&m.dims, 1))
-		ret = ck_slice_plan_no_mem(err);
+		ret = ck_no_memory(err);
 	if (!ret) {
 		ret = make(&m, out, err);
 		ret = ck_wrap(err, ret, "%s", name);

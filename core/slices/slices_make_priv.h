@@ -33,7 +33,6 @@ static inline const struct ck_layout_target *ck_slice_plan_target(
 	return &m->lay.targets.v[t];
 }
 
-int ck_slice_plan_no_mem(struct ck_err *err);
 /* Copies; running out of memory is remembered in m->strs. */
 uint32_t ck_slice_plan_put_str(struct ck_slice_plan_making *m, const char *s,
 			       size_t len);

@@ -123,12 +123,12 @@ int ck_slice_plan_report_layout(struct ck_slice_plan_making *m,
 	ck_str_puts(&s, "\n  {\"glob\":\"" CK_LAYOUT_FILLER "*\","
 			"\"ignore\":true}]}\n");
 	if (s.failed)
-		return ck_slice_plan_no_mem(err);
+		return ck_no_memory(err);
 	if (s.len > CK_LAYOUT_MAX_BYTES)
 		return ck_fail(err, E2BIG,
 			       "the layout of what is written would have %zu "
 			       "bytes, of at most %" PRIu64,
 			       s.len, CK_LAYOUT_MAX_BYTES);
 	m->text = ck_slice_plan_put_str(m, s.v, s.len);
-	return m->strs.failed ? ck_slice_plan_no_mem(err) : 0;
+	return m->strs.failed ? ck_no_memory(err) : 0;
 }

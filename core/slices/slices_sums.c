@@ -98,22 +98,13 @@ static bool begin_file(struct ck_slices *sl, uint32_t file)
 	return sl->sums[file];
 }
 
-/* Once for each piece, or it is hashed once more. */
-static bool put_summed(struct ck_slices *sl, uint32_t piece)
-{
-	uint32_t *at = ck_vec_push(&sl->summed);
-
-	if (at)
-		*at = piece;
-	return at;
-}
-
 int ck_slices_sum_add(struct ck_slices *sl, uint32_t piece, uint64_t off,
 		      const void *bytes, uint64_t len, struct ck_err *err)
 {
 	const struct ck_slice_plan_piece *p = &sl->plan.pieces[piece];
 	struct piece *x;
 	bool ok;
+	int ret;
 
 	pthread_mutex_lock(&sl->same_lock);
 	ok = begin_file(sl, p->file);
@@ -131,10 +122,11 @@ int ck_slices_sum_add(struct ck_slices *sl, uint32_t piece, uint64_t off,
 						p->len - off - len));
 	if (atomic_fetch_add(&x->bytes, len) + len != p->len)
 		return 0;
+	/* once for each piece, or it is hashed once more */
 	pthread_mutex_lock(&sl->same_lock);
-	ok = put_summed(sl, piece);
+	ret = ck_vec_put(&sl->summed, err, piece);
 	pthread_mutex_unlock(&sl->same_lock);
-	return ok ? 0 : ck_no_memory(err);
+	return ret;
 }
 
 /* ---- what is to be hashed ---- */
@@ -442,15 +434,13 @@ static int tell(struct ck_slices *sl, uint32_t file, struct ck_err *err)
 
 	for (uint32_t i = 0; i < f->nr && !ret; i++) {
 		const struct piece *x = &s->piece[i];
-		struct ck_claims_digest *at =
-			x->hashed ? ck_vec_push(&said.digest) : NULL;
 
-		if (at)
-			*at = (struct ck_claims_digest){ .piece = f->first + i,
-							 .hi = x->hash.high64,
-							 .lo = x->hash.low64 };
-		else if (x->hashed)
-			ret = ck_no_memory(err);
+		if (x->hashed)
+			ret = ck_vec_put(&said.digest, err,
+					 (struct ck_claims_digest){
+						 .piece = f->first + i,
+						 .hi = x->hash.high64,
+						 .lo = x->hash.low64 });
 	}
 	if (!ret)
 		ret = ck_slices_get(sl, file, true, &fd, err);

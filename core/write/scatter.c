@@ -251,13 +251,9 @@ static int check_seg(struct scatter *sc, const struct ck_seg *seg,
 	ret = pin(sc, c->src, &at, err);
 	if (ret)
 		return ret;
-	if (sc->looked++ < MAX_KEPT) {
-		struct ck_seg *kept = ck_vec_push(&sc->kept);
-
-		if (!kept)
-			return ck_no_memory(err);
-		*kept = *seg;
-	}
+	ret = sc->looked++ < MAX_KEPT ? ck_vec_put(&sc->kept, err, *seg) : 0;
+	if (ret)
+		return ret;
 	ck_chunk_archive(img, &img->tensors[t], seg->chunk, &off, &len);
 	return ck_sums_need(sc->w->sums, c->src, off, len, err);
 }

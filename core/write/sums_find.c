@@ -12,6 +12,7 @@
 #include "core/base/check.h"
 #include "core/base/le.h"
 #include "core/base/limits.h"
+#include "core/base/search.h"
 #include "core/parse/zip.h"
 
 #include <errno.h>
@@ -23,12 +24,6 @@
 #define FLAG_DESCRIPTOR 8
 #define TRAILER 17
 #define MAX_COMMENT 65535
-
-static int read_at(struct ck_reader *r, uint32_t src, void *buf, uint64_t len,
-		   uint64_t off, struct ck_err *err)
-{
-	return ck_reader_source(r, src, buf, len, off, err);
-}
 
 /* ---- zip ---- */
 
@@ -42,21 +37,14 @@ static int find_end(struct ck_reader *r, uint32_t src,
 
 	if (!tail)
 		return ck_no_memory(err);
-	ret = read_at(r, src, tail, len, u->off + u->len - len, err);
+	ret = ck_reader_source(r, src, tail, len, u->off + u->len - len, err);
 	return ret ? ret : ck_zip_end(tail, len, u->len, end, err);
 }
 
 static int add_entry(struct ck_sum_unit *u, const struct ck_zip_entry *e,
 		     uint64_t entry_off, struct ck_err *err)
 {
-	struct ck_sum *sum;
-
-	if (!e->size)
-		return 0;
-	sum = ck_vec_push(&u->sums);
-	if (!sum)
-		return ck_no_memory(err);
-	*sum = (struct ck_sum){
+	const struct ck_sum sum = {
 		.from = u->off + e->local_off,
 		.to = u->off + e->limit,
 		.local = u->off + e->local_off,
@@ -68,14 +56,15 @@ static int add_entry(struct ck_sum_unit *u, const struct ck_zip_entry *e,
 		.nr_places = 1,
 		.place = { { u->off + entry_off + ENTRY_CRC, false } },
 	};
-	return 0;
+
+	return e->size ? ck_vec_put(&u->sums, err, sum) : 0;
 }
 
 static int by_place(const void *a, const void *b)
 {
 	const struct ck_sum *x = a, *y = b;
 
-	return (x->from > y->from) - (x->from < y->from);
+	return ck_order(x->from, y->from);
 }
 
 static int find_zip(struct ck_reader *r, uint32_t src, struct ck_sum_unit *u,
@@ -95,7 +84,8 @@ static int find_zip(struct ck_reader *r, uint32_t src, struct ck_sum_unit *u,
 	dir = malloc(end.dir_len + 1);
 	if (!dir)
 		return ck_no_memory(err);
-	ret = read_at(r, src, dir, end.dir_len, u->off + end.dir_off, err);
+	ret = ck_reader_source(r, src, dir, end.dir_len, u->off + end.dir_off,
+			       err);
 	while (!ret) {
 		uint64_t entry = end.dir_off + at;
 
@@ -134,7 +124,7 @@ int ck_sum_locate(struct ck_reader *r, uint32_t src,
 
 	if (!head)
 		return ck_no_memory(err);
-	ret = read_at(r, src, head, len, sum->local, err);
+	ret = ck_reader_source(r, src, head, len, sum->local, err);
 	if (ret)
 		return ret;
 	extra = ck_le16(head + 28);
@@ -152,7 +142,7 @@ int ck_sum_locate(struct ck_reader *r, uint32_t src,
 	if (crc && sum->crc && (torn || crc == sum->crc))
 		add_place(sum, sum->local + LOCAL_CRC, crc);
 	if (sum->described && end + sizeof(after) <= sum->to) {
-		ret = read_at(r, src, after, sizeof(after), end, err);
+		ret = ck_reader_source(r, src, after, sizeof(after), end, err);
 		if (ret)
 			return ret;
 		crc = ck_le32(after + 4);
@@ -172,30 +162,28 @@ static int add_trailer(struct ck_reader *r, uint32_t src, struct ck_sum_unit *u,
 		       struct ck_err *err)
 {
 	unsigned char t[TRAILER];
-	struct ck_sum *sum;
 	int ret;
 
 	if (u->len < TRAILER)
 		return 0;
-	ret = read_at(r, src, t, TRAILER, u->off + u->len - TRAILER, err);
+	ret = ck_reader_source(r, src, t, TRAILER, u->off + u->len - TRAILER,
+			       err);
 	if (ret || memcmp(t, "crc_num\0\0\0\0\0\0", 13) != 0)
 		return ret;
-	sum = ck_vec_push(&u->sums);
-	if (!sum)
-		return ck_no_memory(err);
-	*sum = (struct ck_sum){
-		.from = u->off,
-		.to = u->off + u->len - TRAILER,
-		.off = u->off,
-		.len = u->len - TRAILER,
-		.found = true,
-		.kept = true,
-		.crc = (uint32_t)t[13] << 24 | (uint32_t)t[14] << 16 |
-		       (uint32_t)t[15] << 8 | t[16],
-		.nr_places = 1,
-		.place = { { u->off + u->len - 4, true } },
-	};
-	return 0;
+	return ck_vec_put(&u->sums, err,
+			  (struct ck_sum){
+				  .from = u->off,
+				  .to = u->off + u->len - TRAILER,
+				  .off = u->off,
+				  .len = u->len - TRAILER,
+				  .found = true,
+				  .kept = true,
+				  .crc = (uint32_t)t[13] << 24 |
+					 (uint32_t)t[14] << 16 |
+					 (uint32_t)t[15] << 8 | t[16],
+				  .nr_places = 1,
+				  .place = { { u->off + u->len - 4, true } },
+			  });
 }
 
 /* Its sum is a decimal number in the header, which may grow. */
@@ -212,7 +200,7 @@ static int check_safetensors(struct ck_reader *r, uint32_t src,
 	text = malloc(len);
 	if (!text)
 		return ck_no_memory(err);
-	ret = read_at(r, src, text, len, u->off + 8, err);
+	ret = ck_reader_source(r, src, text, len, u->off + 8, err);
 	if (ret || !memmem(text, len, "\"crc_num\"", 9))
 		return ret;
 	return ck_fail(err, EROFS,
@@ -238,7 +226,7 @@ int ck_sum_find(struct ck_reader *r, uint32_t src, struct ck_sum_unit *u,
 
 	if (u->len < sizeof(head))
 		return 0;
-	ret = read_at(r, src, head, sizeof(head), u->off, err);
+	ret = ck_reader_source(r, src, head, sizeof(head), u->off, err);
 	if (ret)
 		return ret;
 	if (!memcmp(head, "PK\3\4", 4)) {
