@@ -10,6 +10,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/fds.h"
 #include "core/base/whole.h"
 #include "core/ckpt/ckpt.h"
 #include "core/root/openat_beneath.h"
@@ -58,24 +59,10 @@ bool ck_sparse_any(const struct ck_dir_tree *files, int dir)
 	return false;
 }
 
-static int open_probe(int dir)
-{
-	char name[64];
-	int fd = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-
-	if (fd >= 0)
-		return fd;
-	snprintf(name, sizeof(name), "probe-%ld", (long)getpid());
-	fd = openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (fd >= 0)
-		unlinkat(dir, name, 0);
-	return fd;
-}
-
 bool ck_sparse_from_zeros(int dir)
 {
 	ck_auto_free void *zeros = calloc(1, PROBE);
-	ck_auto_fd int fd = open_probe(dir);
+	ck_auto_fd int fd = ck_fds_nameless(dir);
 	uint64_t off = 0, len;
 
 	return zeros && fd >= 0 && !ck_pwrite_whole(fd, zeros, PROBE, 0) &&

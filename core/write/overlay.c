@@ -56,26 +56,34 @@ struct scan {
 	uint64_t skip; /* bytes of iov[0] that are done */
 };
 
+/* The next bytes of the list that are in one place, at most @len; *nr of them. */
+static char *next_bytes(struct scan *s, uint64_t len, uint64_t *nr)
+{
+	char *at;
+
+	while (s->skip == s->iov->iov_len) {
+		s->iov++;
+		s->skip = 0;
+	}
+	at = (char *)s->iov->iov_base + s->skip;
+	*nr = CK_MIN(len, s->iov->iov_len - s->skip);
+	s->skip += *nr;
+	return at;
+}
+
 /* The next @len bytes of the list: from the log, @at; 0: left alone. */
 static int fill(struct ck_overlay *o, struct scan *s, uint64_t len, uint64_t at)
 {
+	uint64_t n;
 	int ret = 0;
 
-	while (len && !ret) {
-		uint64_t n = CK_MIN(len, s->iov->iov_len - s->skip);
+	for (; len && !ret; len -= n) {
+		char *to = next_bytes(s, len, &n);
 
-		if (at && n) {
-			ret = ck_pread_whole(o->log_fd,
-					     (char *)s->iov->iov_base + s->skip,
-					     n, at);
-			at += n;
-		}
-		s->skip += n;
-		len -= n;
-		if (s->skip == s->iov->iov_len) {
-			s->iov++;
-			s->skip = 0;
-		}
+		if (!at)
+			continue;
+		ret = ck_pread_whole(o->log_fd, to, n, at);
+		at += n;
 	}
 	return ret;
 }
@@ -114,31 +122,15 @@ static int read_block(struct ck_overlay *o, uint32_t src, int fd, uint64_t k,
 		    ck_pread_whole(fd, buf, len, off);
 }
 
-static void copy_out(struct scan *s, unsigned char *to, uint64_t len)
-{
-	while (len) {
-		uint64_t n = CK_MIN(len, s->iov->iov_len - s->skip);
-
-		memcpy(to, (const char *)s->iov->iov_base + s->skip, n);
-		to += n;
-		len -= n;
-		s->skip += n;
-		if (s->skip == s->iov->iov_len) {
-			s->iov++;
-			s->skip = 0;
-		}
-	}
-}
-
 /* One record: bytes [off, end), and what else is in their blocks. */
 static int put_record(struct ck_overlay *o, uint32_t src, int fd,
 		      struct scan *s, uint64_t off, uint64_t end)
 {
 	uint64_t first = off / CK_OVERLAY_BLOCK;
 	uint64_t last = (end - 1) / CK_OVERLAY_BLOCK;
-	uint64_t from = first * CK_OVERLAY_BLOCK, at;
+	uint64_t from = first * CK_OVERLAY_BLOCK, at, n;
 	uint64_t to = block_end(o, src, last);
-	unsigned char *data = ck_overlay_data(o);
+	unsigned char *data = o->buf + CK_OVERLAY_RECORD_HEAD;
 	struct ck_err err;
 	int ret = 0;
 
@@ -149,7 +141,11 @@ static int put_record(struct ck_overlay *o, uint32_t src, int fd,
 				 data + (last - first) * CK_OVERLAY_BLOCK);
 	if (ret)
 		return ret;
-	copy_out(s, data + (off - from), end - off);
+	for (data += off - from; off < end; off += n, data += n) {
+		const char *bytes = next_bytes(s, end - off, &n);
+
+		memcpy(data, bytes, n);
+	}
 	ret = ck_overlay_append(o, src, from, to - from, &at, &err);
 	if (ret)
 		return ret;
@@ -194,18 +190,13 @@ static int keep(void *ctx, struct ck_err *err)
 	return ret;
 }
 
-static int sync_all(void *ctx, struct ck_err *err)
-{
-	return ck_overlay_commit(ctx, err);
-}
-
 /* ---- opening ---- */
 
-static int lock_head(struct ck_overlay *o, struct ck_err *err)
+static int lock_head(int fd, struct ck_err *err)
 {
 	struct flock all = { .l_type = F_WRLCK };
 
-	if (!fcntl(o->head_fd, F_OFD_SETLK, &all))
+	if (!fcntl(fd, F_OFD_SETLK, &all))
 		return 0;
 	if (errno != EAGAIN && errno != EACCES)
 		return 0; /* a file system without locks */
@@ -223,7 +214,7 @@ static int open_files(struct ck_overlay *o, const struct ck_overlay_in *in,
 			       strerror(errno));
 	ret = ck_overlay_head(o, in, err);
 	if (!ret && o->write)
-		ret = lock_head(o, err);
+		ret = lock_head(o->head_fd, err);
 	if (ret)
 		return ret;
 	o->log_fd = openat(o->dir_fd, CK_OVERLAY_LOG,
@@ -239,12 +230,12 @@ static int make_maps(struct ck_overlay *o, struct ck_err *err)
 	const struct ck_catalog *img = o->img;
 
 	o->map = calloc(img->nr_srcs + 1u, sizeof(*o->map));
-	o->buf = malloc(ck_overlay_buf_size());
+	o->buf = malloc(CK_OVERLAY_BUF);
 	if (!o->map || !o->buf)
 		return ck_no_memory(err);
 	for (uint32_t i = 0; i < img->nr_srcs; i++)
 		if (img->srcs[i].kind == CK_SRC_FILE)
-			ck_overlay_map_init(&o->map[i], img->srcs[i].id.size);
+			o->map[i].size = img->srcs[i].id.size;
 	return 0;
 }
 
@@ -264,7 +255,7 @@ int ck_overlay_open(struct ck_overlay **out, const struct ck_overlay_in *in,
 					  .patch = patch,
 					  .put = put,
 					  .keep = keep,
-					  .sync = sync_all };
+					  .sync = ck_overlay_commit };
 	pthread_mutex_init(&o->lock, NULL);
 	pthread_rwlock_init(&o->maps, NULL);
 	pthread_rwlock_init(&o->moving, NULL);
@@ -311,21 +302,15 @@ bool ck_overlay_next(struct ck_overlay *o, uint32_t src, uint64_t *off,
 		     uint64_t *len)
 {
 	const struct ck_overlay_map *m = &o->map[src];
-	uint64_t k = CK_DIV_UP(*off, CK_OVERLAY_BLOCK), nr, first;
+	uint64_t k = CK_DIV_UP(*off, CK_OVERLAY_BLOCK), nr;
 
-	nr = CK_DIV_UP(m->size, CK_OVERLAY_BLOCK);
 	pthread_rwlock_rdlock(&o->maps);
-	while (m->leaf && k < nr && !ck_overlay_map_get(m, k))
-		k += m->leaf[k / CK_OVERLAY_LEAF] ?
-			     1 :
-			     CK_OVERLAY_LEAF - k % CK_OVERLAY_LEAF;
-	first = k;
-	while (m->leaf && k < nr && ck_overlay_map_get(m, k))
-		k++;
+	nr = ck_overlay_map_next(m, &k, UINT64_MAX);
 	pthread_rwlock_unlock(&o->maps);
-	*off = first * CK_OVERLAY_BLOCK;
-	*len = CK_MIN(k * CK_OVERLAY_BLOCK, m->size) - CK_MIN(*off, m->size);
-	return k > first;
+	*off = k * CK_OVERLAY_BLOCK;
+	*len = CK_MIN((k + nr) * CK_OVERLAY_BLOCK, m->size) -
+	       CK_MIN(*off, m->size);
+	return nr;
 }
 
 void ck_overlay_stats(struct ck_overlay *o, struct ck_overlay_stats *out)
@@ -346,7 +331,6 @@ int ck_overlay_dir_fd(const struct ck_overlay *o)
 
 int ck_overlay_discard(const char *dir, struct ck_err *err)
 {
-	struct ck_overlay o = { .head_fd = -1 };
 	ck_auto_fd int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	ck_auto_fd int head = -1;
 	int ret;
@@ -358,8 +342,7 @@ int ck_overlay_discard(const char *dir, struct ck_err *err)
 		return ck_fail(err, errno, "overlay: %s%s: %s", dir,
 			       fd < 0 ? "" : "/" CK_OVERLAY_HEAD,
 			       strerror(errno));
-	o.head_fd = head;
-	ret = lock_head(&o, err);
+	ret = lock_head(head, err);
 	if (ret)
 		return ret;
 	unlinkat(fd, CK_OVERLAY_NEW, 0);

@@ -28,23 +28,12 @@ struct run {
 /* The next blocks that follow each other, a record full at most. */
 static bool next_run(const struct ck_overlay *o, struct run *r)
 {
-	const uint64_t most = CK_OVERLAY_RECORD / CK_OVERLAY_BLOCK;
-
 	for (; r->src < o->img->nr_srcs; r->src++, r->block = 0) {
-		const struct ck_overlay_map *m = &o->map[r->src];
-		uint64_t nr = CK_DIV_UP(m->size, CK_OVERLAY_BLOCK), k;
-
-		for (k = r->block; m->leaf && k < nr; k++)
-			if (ck_overlay_map_get(m, k))
-				break;
-		if (!m->leaf || k >= nr)
-			continue;
-		r->block = k;
-		while (k < nr && k - r->block < most &&
-		       ck_overlay_map_get(m, k))
-			k++;
-		r->nr = k - r->block;
-		return true;
+		r->nr = ck_overlay_map_next(&o->map[r->src], &r->block,
+					    CK_OVERLAY_RECORD /
+						    CK_OVERLAY_BLOCK);
+		if (r->nr)
+			return true;
 	}
 	return false;
 }
@@ -66,7 +55,8 @@ static int gather(struct ck_overlay *o, int from, const struct run *r)
 		uint64_t k = r->block + done / CK_OVERLAY_BLOCK;
 
 		n = CK_MIN(CK_OVERLAY_BLOCK, len - done);
-		ret = ck_pread_whole(from, ck_overlay_data(o) + done, n,
+		ret = ck_pread_whole(from,
+				     o->buf + CK_OVERLAY_RECORD_HEAD + done, n,
 				     ck_overlay_map_get(&o->map[r->src], k));
 	}
 	return ret;
@@ -139,7 +129,7 @@ static bool is_due(const struct ck_overlay *o)
 	    o->end < o->compact_from + ck_overlay_slack)
 		return false;
 	for (uint32_t i = 0; i < o->img->nr_srcs; i++)
-		live += ck_overlay_map_nr(&o->map[i]) * CK_OVERLAY_BLOCK;
+		live += o->map[i].nr * CK_OVERLAY_BLOCK;
 	return o->end > 2 * live + ck_overlay_slack;
 }
 

@@ -41,16 +41,6 @@
 #define HEAD CK_OVERLAY_RECORD_HEAD
 #define SUM_AT 32
 
-unsigned char *ck_overlay_data(struct ck_overlay *o)
-{
-	return o->buf + HEAD;
-}
-
-size_t ck_overlay_buf_size(void)
-{
-	return HEAD + CK_OVERLAY_RECORD;
-}
-
 static uint64_t sum_of(const unsigned char *rec, uint64_t len)
 {
 	return XXH3_64bits_withSeed(rec + HEAD, len, XXH3_64bits(rec, SUM_AT));
@@ -108,8 +98,9 @@ int ck_overlay_append_mark(struct ck_overlay *o, enum ck_overlay_kind kind,
 	return ret;
 }
 
-int ck_overlay_commit(struct ck_overlay *o, struct ck_err *err)
+int ck_overlay_commit(void *ctx, struct ck_err *err)
 {
+	struct ck_overlay *o = ctx;
 	int ret = 0;
 
 	pthread_mutex_lock(&o->lock);
@@ -120,13 +111,9 @@ int ck_overlay_commit(struct ck_overlay *o, struct ck_err *err)
 	if (!ret)
 		ret = ck_overlay_append_mark(o, CK_OVERLAY_COMMIT, err);
 	/* Others' commits too may still be under way: always. */
-	if (!ret) {
+	if (!ret)
 		o->failed = -ck_fault_of(CK_FAULT_SYNC,
 					 fdatasync(o->log_fd) ? -errno : 0);
-		if (o->failed)
-			ret = ck_fail(err, o->failed, "overlay: to storage: %s",
-				      strerror(o->failed));
-	}
 	if (!ret)
 		ck_overlay_compact(o);
 	if (!ret && o->failed)

@@ -2,19 +2,13 @@
 /* overlay_map.c - a table of tables: little memory for what is not edited */
 #include "core/write/overlay_priv.h"
 
-#include <errno.h>
+#include "core/base/check.h"
+
 #include <stdlib.h>
 
 static uint64_t nr_leaves(const struct ck_overlay_map *m)
 {
 	return m->size / (CK_OVERLAY_BLOCK * CK_OVERLAY_LEAF) + 1;
-}
-
-int ck_overlay_map_init(struct ck_overlay_map *m, uint64_t size)
-{
-	m->size = size;
-	m->leaf = NULL; /* made with the first block */
-	return 0;
 }
 
 void ck_overlay_map_free(struct ck_overlay_map *m)
@@ -33,14 +27,21 @@ uint64_t ck_overlay_map_get(const struct ck_overlay_map *m, uint64_t block)
 	return leaf ? leaf[block % CK_OVERLAY_LEAF] : 0;
 }
 
-uint64_t ck_overlay_map_nr(const struct ck_overlay_map *m)
+uint64_t ck_overlay_map_next(const struct ck_overlay_map *m, uint64_t *block,
+			     uint64_t most)
 {
-	uint64_t nr = 0;
+	uint64_t nr = m->leaf ? CK_DIV_UP(m->size, CK_OVERLAY_BLOCK) : 0;
+	uint64_t k = *block, end;
 
-	for (uint64_t i = 0; m->leaf && i < nr_leaves(m); i++)
-		for (unsigned k = 0; m->leaf[i] && k < CK_OVERLAY_LEAF; k++)
-			nr += m->leaf[i][k] != 0;
-	return nr;
+	while (k < nr && !ck_overlay_map_get(m, k))
+		k += m->leaf[k / CK_OVERLAY_LEAF] ?
+			     1 :
+			     CK_OVERLAY_LEAF - k % CK_OVERLAY_LEAF;
+	for (end = k; end < nr && end - k < most; end++)
+		if (!ck_overlay_map_get(m, end))
+			break;
+	*block = k;
+	return end - k;
 }
 
 bool ck_overlay_map_put(struct ck_overlay_map *m, uint64_t first, uint64_t nr,
@@ -52,13 +53,15 @@ bool ck_overlay_map_put(struct ck_overlay_map *m, uint64_t first, uint64_t nr,
 		return false;
 	for (uint64_t k = first; k < first + nr; k++) {
 		uint64_t **leaf = &m->leaf[k / CK_OVERLAY_LEAF];
+		uint64_t *place;
 
 		if (!*leaf)
 			*leaf = calloc(CK_OVERLAY_LEAF, sizeof(**leaf));
 		if (!*leaf)
 			return false;
-		(*leaf)[k % CK_OVERLAY_LEAF] =
-			at + (k - first) * CK_OVERLAY_BLOCK;
+		place = &(*leaf)[k % CK_OVERLAY_LEAF];
+		m->nr += !*place;
+		*place = at + (k - first) * CK_OVERLAY_BLOCK;
 	}
 	return true;
 }

@@ -21,18 +21,23 @@
 #define CK_OVERLAY_NEW "overlay.log.new" /* while it is made short */
 #define CK_OVERLAY_RECORD (UINT64_C(1) << 20) /* bytes of data, at most */
 #define CK_OVERLAY_RECORD_HEAD 40
+#define CK_OVERLAY_BUF (CK_OVERLAY_RECORD_HEAD + CK_OVERLAY_RECORD)
 
 /* Places in the log of the blocks of one source; 0: not in it. */
 #define CK_OVERLAY_LEAF 512
 struct ck_overlay_map {
 	uint64_t size; /* of the source; 0: not a file */
-	uint64_t **leaf;
+	uint64_t nr; /* blocks that are in it */
+	uint64_t **leaf; /* made with the first block */
 };
-int ck_overlay_map_init(struct ck_overlay_map *m, uint64_t size);
 void ck_overlay_map_free(struct ck_overlay_map *m);
 uint64_t ck_overlay_map_get(const struct ck_overlay_map *m, uint64_t block);
-/* How many blocks are in it. */
-uint64_t ck_overlay_map_nr(const struct ck_overlay_map *m);
+/*
+ * The first block at or after *block that is in it, and how many follow each
+ * other from there, at most @most; 0: there is none.
+ */
+uint64_t ck_overlay_map_next(const struct ck_overlay_map *m, uint64_t *block,
+			     uint64_t most);
 /* Blocks [first, first + nr) lie at @at and after it; false: no memory. */
 bool ck_overlay_map_put(struct ck_overlay_map *m, uint64_t first, uint64_t nr,
 			uint64_t at);
@@ -57,7 +62,7 @@ struct ck_overlay {
 	uint64_t compact_from; /* @end when that was last tried */
 	uint32_t last; /* kind of the last record; 0: there is none */
 	int failed; /* errno of a sync that failed: it will not be well again */
-	unsigned char *buf; /* a record: head, then data */
+	unsigned char *buf; /* CK_OVERLAY_BUF: a record's head, then data */
 	struct ck_overlay_stats stats;
 	struct ck_file_layer over;
 };
@@ -80,8 +85,7 @@ int ck_overlay_append_mark(struct ck_overlay *o, enum ck_overlay_kind kind,
  */
 void ck_overlay_compact(struct ck_overlay *o);
 extern uint64_t ck_overlay_slack; /* 64 MiB; tests: less */
-int ck_overlay_commit(struct ck_overlay *o, struct ck_err *err);
-unsigned char *ck_overlay_data(struct ck_overlay *o);
-size_t ck_overlay_buf_size(void);
+/* For the layer: of a struct ck_overlay. */
+int ck_overlay_commit(void *ctx, struct ck_err *err);
 
 #endif

@@ -61,12 +61,12 @@ static void replay(const uint8_t *log, size_t len, bool write)
 	int ret;
 
 	o.log_fd = memfd_create("log", MFD_CLOEXEC);
-	o.buf = malloc(ck_overlay_buf_size());
+	o.buf = malloc(CK_OVERLAY_BUF);
 	if (o.log_fd < 0 || !o.buf ||
 	    pwrite(o.log_fd, log, len, 0) != (ssize_t)len)
 		abort();
 	for (unsigned i = 0; i < 3; i++)
-		ck_overlay_map_init(&map[i], sizes[i]);
+		map[i].size = sizes[i];
 	ret = ck_overlay_replay(&o, &err);
 	if (ret && (err.code != -ret || !err.msg[0]))
 		abort();
