@@ -153,9 +153,9 @@ static int flush(struct move *m)
 	return ret;
 }
 
-static int move(struct move *m, uint32_t file, void *buf, uint64_t len,
-		uint64_t off)
+static int move(void *ctx, uint32_t file, uint64_t off, char *buf, uint64_t len)
 {
+	struct move *m = ctx;
 	bool next = m->nr && m->nr < IOVS && m->file == file &&
 		    m->off + m->len == off;
 	int ret = next ? 0 : flush(m);
@@ -172,43 +172,39 @@ static int move(struct move *m, uint32_t file, void *buf, uint64_t len,
 	return 0;
 }
 
-static int move_seg(struct move *m, const struct ck_seg *seg, char *buf)
+int ck_slices_walk(struct ck_slices *sl, struct ck_cursor *cur, char *buf,
+		   ck_slices_run_fn run, void *ctx, struct ck_err *err)
 {
-	const uint32_t file = m->sl->img.chunks[seg->chunk].src;
+	struct ck_seg seg;
 	struct ck_runs it;
 	int ret = 0;
 
-	for (ck_runs_init(&it, seg); !ret && !it.done; ck_runs_step(&it))
-		ret = move(m, file, buf + it.dst, seg->run, it.src);
+	while (!ret && ck_cursor_next(cur, &seg)) {
+		if (seg.kind != CK_SEG_COPY)
+			return ck_fail(err, EIO, "%s: not possible",
+				       CK_DRAFT_NAME(sl->draft));
+		for (ck_runs_init(&it, &seg); !ret && !it.done;
+		     ck_runs_step(&it))
+			ret = run(ctx, sl->img.chunks[seg.chunk].src, it.src,
+				  buf + it.dst, seg.run);
+	}
 	return ret;
-}
-
-static int move_tensor(struct move *m, uint32_t t, char *buf, uint64_t len,
-		       uint64_t off)
-{
-	const struct ck_catalog *img = &m->sl->img;
-	struct ck_cursor cur;
-	struct ck_seg seg;
-	int ret = 0;
-
-	ck_cursor_init(&cur, img, NULL, &img->tensors[t], off, len);
-	while (!ret && ck_cursor_next(&cur, &seg))
-		ret = seg.kind == CK_SEG_COPY ?
-			      move_seg(m, &seg, buf) :
-			      ck_fail(m->err, EIO, "%s: not possible",
-				      CK_DRAFT_NAME(m->sl->draft));
-	return ret ? ret : flush(m);
 }
 
 static int move_any(struct move *m, struct ck_slice of, void *buf, uint64_t len,
 		    uint64_t off)
 {
 	const struct ck_slice_plan_piece *p = &m->sl->plan.pieces[of.nr];
+	const struct ck_catalog *img = &m->sl->img;
+	struct ck_cursor cur;
 	int ret;
 
-	if (of.whole)
-		return move_tensor(m, of.nr, buf, len, off);
-	ret = move(m, p->file, buf, len, p->off + off);
+	if (of.whole) {
+		ck_cursor_init(&cur, img, NULL, &img->tensors[of.nr], off, len);
+		ret = ck_slices_walk(m->sl, &cur, buf, move, m, m->err);
+	} else {
+		ret = move(m, p->file, p->off + off, buf, len);
+	}
 	return ret ? ret : flush(m);
 }
 
@@ -252,7 +248,7 @@ int ck_slice_write(struct ck_slices *sl, struct ck_slice of, const void *buf,
 static int at(struct move *m, uint32_t file, uint64_t off, void *buf,
 	      uint64_t len)
 {
-	int ret = len ? move(m, file, buf, len, off) : 0;
+	int ret = len ? move(m, file, off, buf, len) : 0;
 
 	return ret || !len ? ret : flush(m);
 }
@@ -271,6 +267,19 @@ int ck_slices_read_at(struct ck_slices *sl, uint32_t file, uint64_t off,
 	struct move m = { .sl = sl, .err = err };
 
 	return at(&m, file, off, buf, len);
+}
+
+int ck_slices_read_part(struct ck_slices *sl, const struct ck_slice_part *of,
+			void *buf, struct ck_err *err)
+{
+	struct move m = { .sl = sl, .err = err };
+	struct ck_cursor cur;
+	int ret;
+
+	ck_cursor_init_box(&cur, &sl->img, NULL, &sl->img.tensors[of->tensor],
+			   of->box);
+	ret = ck_slices_walk(sl, &cur, buf, move, &m, err);
+	return ret ? ret : flush(&m);
 }
 
 void ck_slices_flush(struct ck_slices *sl, uint32_t file, uint64_t off,

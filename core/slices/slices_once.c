@@ -32,38 +32,12 @@ static uint64_t bytes_of(const struct ck_slices *sl,
 	       ck_dtype_info(sl->img.tensors[of->tensor].dtype)->size;
 }
 
-struct walk {
+struct once {
 	struct ck_slices *sl;
 	const struct ck_slice_part *of;
-	char *buf; /* of the box */
-	int (*run)(struct walk *w, uint32_t file, uint64_t off, char *buf,
-		   uint64_t len);
 	char *beside; /* CK_SLICES_BUFFER bytes, or NULL */
 	struct ck_err *err;
 };
-
-/* Every stretch of the box in a shard. */
-static int walk(struct walk *w)
-{
-	const struct ck_catalog *img = &w->sl->img;
-	struct ck_cursor cur;
-	struct ck_seg seg;
-	struct ck_runs it;
-	int ret = 0;
-
-	ck_cursor_init_box(&cur, img, NULL, &img->tensors[w->of->tensor],
-			   w->of->box);
-	while (!ret && ck_cursor_next(&cur, &seg)) {
-		if (seg.kind != CK_SEG_COPY)
-			return ck_fail(w->err, EIO, "%s: not possible",
-				       CK_DRAFT_NAME(w->sl->draft));
-		for (ck_runs_init(&it, &seg); !ret && !it.done;
-		     ck_runs_step(&it))
-			ret = w->run(w, img->chunks[seg.chunk].src, it.src,
-				     w->buf + it.dst, seg.run);
-	}
-	return ret;
-}
 
 static uint64_t differs_at(const char *a, const char *b, uint64_t len)
 {
@@ -74,7 +48,7 @@ static uint64_t differs_at(const char *a, const char *b, uint64_t len)
 	return i;
 }
 
-static int compare(struct walk *w, uint32_t file, uint64_t off, const char *buf,
+static int compare(struct once *w, uint32_t file, uint64_t off, const char *buf,
 		   uint64_t len)
 {
 	const struct ck_slice_plan_piece *p = &w->sl->plan.pieces[w->of->piece];
@@ -98,9 +72,10 @@ static int compare(struct walk *w, uint32_t file, uint64_t off, const char *buf,
 	return ret;
 }
 
-static int write_run(struct walk *w, uint32_t file, uint64_t off, char *buf,
+static int write_run(void *ctx, uint32_t file, uint64_t off, char *buf,
 		     uint64_t len)
 {
+	struct once *w = ctx;
 	const struct ck_slice_plan_piece *p = &w->sl->plan.pieces[w->of->piece];
 	uint64_t begin = off, end = off + len, from, to;
 	bool first = len == bytes_of(w->sl, w->of);
@@ -127,13 +102,13 @@ static int write_run(struct walk *w, uint32_t file, uint64_t off, char *buf,
 int ck_slice_write_once(struct ck_slices *sl, const struct ck_slice_part *of,
 			const void *buf, struct ck_err *err)
 {
-	struct walk w = { .sl = sl,
-			  .of = of,
-			  .buf = (char *)buf,
-			  .run = write_run,
-			  .err = err };
-	int ret = walk(&w);
+	struct once w = { .sl = sl, .of = of, .err = err };
+	struct ck_cursor cur;
+	int ret;
 
+	ck_cursor_init_box(&cur, &sl->img, NULL, &sl->img.tensors[of->tensor],
+			   of->box);
+	ret = ck_slices_walk(sl, &cur, (char *)buf, write_run, &w, err);
 	free(w.beside);
 	return ret;
 }
@@ -195,12 +170,6 @@ int ck_slice_same(struct ck_slices *sl, const struct ck_slice_part *of,
 	return ret;
 }
 
-static int read_run(struct walk *w, uint32_t file, uint64_t off, char *buf,
-		    uint64_t len)
-{
-	return ck_slices_read_at(w->sl, file, off, buf, len, w->err);
-}
-
 /* Where the record can be of the plan: its box, inside of the piece's. */
 static bool box_of(const struct ck_slices *sl, const struct body *b,
 		   struct ck_box *box)
@@ -231,7 +200,7 @@ static int check_record(void *ctx, const struct ck_journal_record *r,
 	struct ck_slices *sl = ctx;
 	const struct ck_claims_digest *known;
 	struct ck_slice_part of;
-	struct walk w = { .sl = sl, .of = &of, .run = read_run, .err = err };
+	ck_auto_free char *buf = NULL;
 	struct ck_box box;
 	struct body b;
 	XXH128_hash_t h;
@@ -250,12 +219,11 @@ static int check_record(void *ctx, const struct ck_journal_record *r,
 	if (known && known->hi == b.hi && known->lo == b.lo &&
 	    bytes_of(sl, &of) == sl->plan.pieces[b.piece].len)
 		return 0;
-	w.buf = malloc(bytes_of(sl, &of) + 1);
-	if (!w.buf)
+	buf = malloc(bytes_of(sl, &of) + 1);
+	if (!buf)
 		return ck_no_memory(err);
-	ret = walk(&w);
-	h = XXH3_128bits(w.buf, bytes_of(sl, &of));
-	free(w.buf);
+	ret = ck_slices_read_part(sl, &of, buf, err);
+	h = XXH3_128bits(buf, bytes_of(sl, &of));
 	if (ret || (h.high64 == b.hi && h.low64 == b.lo))
 		return ret;
 	snprintf(what, sizeof(what),

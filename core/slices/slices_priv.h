@@ -74,6 +74,15 @@ int ck_slices_write_at(struct ck_slices *sl, uint32_t file, uint64_t off,
 /* -EIO where they were not written. */
 int ck_slices_read_at(struct ck_slices *sl, uint32_t file, uint64_t off,
 		      void *buf, uint64_t len, struct ck_err *err);
+/* Every stretch of what @cur goes over in a shard, and its bytes of @buf. */
+struct ck_cursor;
+typedef int (*ck_slices_run_fn)(void *ctx, uint32_t file, uint64_t off,
+				char *buf, uint64_t len);
+int ck_slices_walk(struct ck_slices *sl, struct ck_cursor *cur, char *buf,
+		   ck_slices_run_fn run, void *ctx, struct ck_err *err);
+/* -EIO where a byte of them was not written. */
+int ck_slices_read_part(struct ck_slices *sl, const struct ck_slice_part *of,
+			void *buf, struct ck_err *err);
 /* They may go to storage, so that a sync does not begin with all of them. */
 void ck_slices_flush(struct ck_slices *sl, uint32_t file, uint64_t off,
 		     uint64_t len);
