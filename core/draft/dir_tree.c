@@ -234,14 +234,13 @@ static int remove_below(int dir, const struct ck_dir_tree_file *f,
 int ck_dir_tree_remove(int at, const char *name, struct ck_err *err)
 {
 	ck_auto_dir_tree struct ck_dir_tree f = { 0 };
-	ck_auto_fd int dir = openat(
-		at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	ck_auto_fd int dir = ck_beneath_dir(at, name);
 	int ret;
 
 	if (dir < 0)
-		return errno == ENOENT ? 0 :
-					 ck_fail(err, errno, "%s: %s", name,
-						 strerror(errno));
+		return dir == -ENOENT ? 0 :
+					ck_fail(err, -dir, "%s: %s", name,
+						strerror(-dir));
 	ret = ck_dir_tree_list(&f, dir, err);
 	for (size_t i = f.nr; !ret && i-- > 0;)
 		ret = remove_below(dir, &f.v[i], err);

@@ -11,6 +11,7 @@
 #include "core/base/check.h"
 #include "core/base/fds.h"
 #include "core/draft/dir_tree.h"
+#include "core/root/openat_beneath.h"
 #include "core/root/fault_point.h"
 
 #include <errno.h>
@@ -121,12 +122,6 @@ int ck_draft_path(struct ck_draft *s, char out[PATH_MAX])
 	return len <= PATH_MAX ? 0 : -ENAMETOOLONG;
 }
 
-static int open_dir(int at, const char *name)
-{
-	return openat(at, name,
-		      O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-}
-
 static int make_files(struct ck_draft *s)
 {
 	struct ck_draft_said said;
@@ -168,13 +163,13 @@ static int open_files(struct ck_draft *s)
 {
 	int ret = 0;
 
-	s->files_fd = open_dir(s->fd, CK_DRAFT_FILES);
-	if (s->files_fd < 0 && errno == ENOENT && !is_over(s)) {
+	s->files_fd = ck_beneath_dir(s->fd, CK_DRAFT_FILES);
+	if (s->files_fd == -ENOENT && !is_over(s)) {
 		ret = make_files(s);
-		s->files_fd = ret ? -1 : open_dir(s->fd, CK_DRAFT_FILES);
+		if (ret)
+			return ret;
+		s->files_fd = ck_beneath_dir(s->fd, CK_DRAFT_FILES);
 	}
-	if (ret)
-		return ret;
 	if (s->files_fd >= 0 && fstat(s->files_fd, &s->files_st))
 		return -errno;
 	s->over = is_over(s);
@@ -189,8 +184,10 @@ static int open_parts(struct ck_draft *s)
 	int ret;
 
 	dir_name(dir, s->name);
-	s->fd = open_dir(s->src_fd, dir);
-	if (s->fd < 0 || fstat(s->fd, &s->st))
+	s->fd = ck_beneath_dir(s->src_fd, dir);
+	if (s->fd < 0)
+		return s->fd;
+	if (fstat(s->fd, &s->st))
 		return -errno;
 	ret = open_lock(s);
 	if (!ret)
@@ -266,11 +263,6 @@ int ck_draft_open_published(struct ck_draft **out, const struct ck_root *root,
 	return open_draft(out, root, name, true, err);
 }
 
-static int make_dir(const struct ck_root *root, const char *dir)
-{
-	return mkdirat(root->fd, dir, 0777) ? -errno : 0;
-}
-
 int ck_draft_make(struct ck_draft **out, const struct ck_root *root,
 		  const char *name, struct ck_err *err)
 {
@@ -290,9 +282,9 @@ int ck_draft_make(struct ck_draft **out, const struct ck_root *root,
 	if (ck_fds_has(root->fd, name))
 		return ck_fail(err, EEXIST, "%s/%s: exists", root->path, name);
 	dir_name(dir, name);
-	ret = make_dir(root, dir);
+	ret = mkdirat(root->fd, dir, 0777) ? -errno : 0;
 	if (ret == -EEXIST && !ck_commit_finish(root, name, NULL))
-		ret = make_dir(root, dir);
+		ret = mkdirat(root->fd, dir, 0777) ? -errno : 0;
 	if (ret)
 		return ck_fail(err, -ret, "%s/%s: %s", root->path, dir,
 			       strerror(-ret));

@@ -6,11 +6,11 @@
 #include "core/base/check.h"
 #include "core/base/vec.h"
 #include "core/publish/commit.h"
+#include "core/root/openat_beneath.h"
 #include "core/draft/dir_tree.h"
 #include "core/draft/draft.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,45 +56,25 @@ static int measure_dir(int dir, struct ck_draft_info *out, struct ck_err *err)
 	return 0;
 }
 
-/* Shards to be are of their full size from the beginning. */
-static int measure_slices(const struct ck_draft *s, struct ck_draft_info *out,
-			  struct ck_err *err)
-{
-	static const char *const dirs[] = { CK_SLICES_DIR,
-					    CK_SLICES_DIR "/files" };
-	struct ck_draft_info all = { 0 };
-	int ret = 0;
-
-	for (size_t i = 0; i < CK_ARRAY_LEN(dirs) && !ret; i++) {
-		ck_auto_fd int fd =
-			openat(s->fd, dirs[i],
-			       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-
-		if (fd < 0)
-			continue;
-		all.files = all.bytes = 0;
-		ret = measure_dir(fd, &all, err);
-	}
-	out->files += all.files;
-	out->bytes += all.bytes;
-	out->changed = CK_MAX(out->changed, all.changed);
-	return ret;
-}
-
 static int measure(const struct ck_draft *s, struct ck_draft_info *out,
 		   struct ck_err *err)
 {
-	ck_auto_fd int beside =
-		openat(s->fd, CK_SLICES_SIBLING,
-		       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	/* the first tells only when: shards to be count once, in its files/ */
+	static const char *const dirs[] = { CK_SLICES_DIR,
+					    CK_SLICES_DIR "/files",
+					    CK_DRAFT_FILES, CK_SLICES_SIBLING };
 	int ret = 0;
 
 	out->changed = CK_MAX(s->st.st_mtim.tv_sec, s->files_st.st_mtim.tv_sec);
-	if (s->files_fd >= 0)
-		ret = measure_dir(s->files_fd, out, err);
-	if (!ret)
-		ret = measure_slices(s, out, err);
-	return ret || beside < 0 ? ret : measure_dir(beside, out, err);
+	for (size_t i = 0; i < CK_ARRAY_LEN(dirs) && !ret; i++) {
+		ck_auto_fd int fd = ck_beneath_dir(s->fd, dirs[i]);
+
+		if (fd >= 0)
+			ret = measure_dir(fd, out, err);
+		if (!i)
+			out->files = out->bytes = 0;
+	}
+	return ret;
 }
 
 static enum ck_draft_state state_of(struct ck_draft *s, char *why, size_t room)

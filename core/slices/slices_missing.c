@@ -5,10 +5,10 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/draft/dir_tree.h"
+#include "core/root/openat_beneath.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -156,9 +156,7 @@ int ck_slices_refuse(const struct ck_slices *sl, uint32_t piece, uint64_t from,
 
 int ck_slices_no_others(const struct ck_draft *s, struct ck_err *err)
 {
-	ck_auto_fd int dir =
-		openat(s->fd, CK_SLICES_SIBLING,
-		       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	ck_auto_fd int dir = ck_beneath_dir(s->fd, CK_SLICES_SIBLING);
 	ck_auto_dir_tree struct ck_dir_tree all = { 0 };
 	int ret = dir < 0 ? 0 : ck_dir_tree_list(&all, dir, err);
 
