@@ -21,45 +21,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a directory of checkpoints, or a group of them, has before these. */
-enum { DOT, DOTS, META, LATEST, HF, SHARDS, MARKER, NR_FIXED };
-
-static const struct {
-	const char *name;
-	uint64_t ino;
-	bool is_dir, is_link;
-} fixed[NR_FIXED] = {
-	[DOT] = { ".", FS_INO_ROOT, .is_dir = true },
-	[DOTS] = { "..", FS_INO_ROOT, .is_dir = true },
-	[META] = { ".unshard", FS_INO_META, .is_dir = true },
-	[LATEST] = { "latest", FS_INO_LATEST, .is_link = true },
-	[HF] = { "hf", FS_INO_HF, .is_link = true },
-	[SHARDS] = { "shards", FS_INO_SHARDS, .is_dir = true },
-	[MARKER] = { FS_MARKER, .is_dir = false },
-};
-
-/* What a directory that changes held when it was opened. */
-struct taken {
-	struct fs_shard_list *shards; /* NULL: it is of checkpoints */
-	struct ck_run_dir steps; /* whose names go before what is fixed */
-	bool has[NR_FIXED];
-	uint64_t marker; /* the inode of FS_MARKER */
-};
-
-static struct taken *taken_of(const struct fuse_file_info *fi)
+/* What a directory that changes held when it was opened; else NULL. */
+static struct fs_shard_list *taken_of(const struct fuse_file_info *fi)
 {
-	return (struct taken *)(uintptr_t)fi->fh;
+	return (struct fs_shard_list *)(uintptr_t)fi->fh;
 }
 
-static void free_taken(struct taken *t)
-{
-	if (!t)
-		return;
-	fs_shards_list_free(t->shards);
-	ck_run_dir_free(&t->steps);
-	free(t);
-}
-
+/* The inode of Megatron's marker; 0: there is none. */
 static uint64_t marker_of(struct fs *fs)
 {
 	struct fuse_entry_param e;
@@ -70,41 +38,60 @@ static uint64_t marker_of(struct fs *fs)
 	return S_ISREG(e.attr.st_mode) ? e.ino : 0;
 }
 
-static int take_steps(struct fs *fs, const struct fs_mounted *in,
-		      struct taken *t, struct ck_err *err)
+/* A checkpoint whose name is that of a link of ours, or of shards, is shown. */
+static void add_own(struct fs_shard_list *l, const struct ck_run_dir *steps,
+		    const char *name, uint64_t ino, mode_t type)
 {
-	bool group = in->name;
-	ck_auto_free char *latest =
-		group ? NULL : fs_mounted_table_latest(fs->table);
-	ck_auto_free char *hf = fs_hf_target(fs, in);
-	int ret = fs_mounted_table_list(fs->table, in, &t->steps, err);
-
-	t->marker = group ? 0 : marker_of(fs);
-	t->has[DOT] = t->has[DOTS] = true;
-	t->has[META] = !group;
-	t->has[LATEST] = latest && !ck_run_dir_find(&t->steps, "latest");
-	t->has[HF] = hf && !ck_run_dir_find(&t->steps, "hf");
-	t->has[SHARDS] = group && !ck_run_dir_find(&t->steps, "shards");
-	t->has[MARKER] = t->marker;
-	return ret;
+	if (!ck_run_dir_find(steps, name))
+		fs_shards_list_add(l, name, ino, type);
 }
 
-static int take(struct fs *fs, const struct fs_ref *dir, struct taken **out,
-		struct ck_err *err)
+/* A directory of checkpoints, or a group of them. */
+static int list_steps(struct fs *fs, const struct fs_mounted *in,
+		      struct fs_shard_list *l, struct ck_err *err)
 {
-	struct taken *t = calloc(1, sizeof(*t));
+	ck_auto_free char *latest =
+		in->name ? NULL : fs_mounted_table_latest(fs->table);
+	ck_auto_free char *hf = fs_hf_target(fs, in);
+	uint64_t marker = in->name ? 0 : marker_of(fs);
+	struct ck_run_dir steps;
+	int ret = fs_mounted_table_list(fs->table, in, &steps, err);
+
+	if (ret)
+		return ret;
+	fs_shards_list_add(l, ".", FS_INO_ROOT, S_IFDIR);
+	fs_shards_list_add(l, "..", FS_INO_ROOT, S_IFDIR);
+	if (!in->name)
+		fs_shards_list_add(l, ".unshard", FS_INO_META, S_IFDIR);
+	if (latest)
+		add_own(l, &steps, "latest", FS_INO_LATEST, S_IFLNK);
+	if (hf)
+		add_own(l, &steps, "hf", FS_INO_HF, S_IFLNK);
+	if (in->name)
+		add_own(l, &steps, "shards", FS_INO_SHARDS, S_IFDIR);
+	if (marker)
+		fs_shards_list_add(l, FS_MARKER, marker, S_IFREG);
+	for (size_t i = 0; i < steps.nr; i++) /* inodes: said by the look-up */
+		fs_shards_list_add(l, steps.v[i].name, fs_ino(1, FS_INO_ROOT),
+				   S_IFDIR);
+	ck_run_dir_free(&steps);
+	return l->failed ? ck_no_memory(err) : 0;
+}
+
+static int take(struct fs *fs, const struct fs_ref *dir,
+		struct fs_shard_list **out, struct ck_err *err)
+{
+	struct fs_shard_list *l;
 	int ret;
 
-	if (!t)
-		return ck_no_memory(err);
-	ret = dir->node.kind == FS_SHARD ?
-		      fs_shards_list(dir->mounted->shards, dir->ino, &t->shards,
-				     err) :
-		      take_steps(fs, dir->mounted, t, err);
+	if (dir->node.kind == FS_SHARD)
+		return fs_shards_list(dir->mounted->shards, dir->ino, out, err);
+	l = calloc(1, sizeof(*l));
+	ret = l ? list_steps(fs, dir->mounted, l, err) : ck_no_memory(err);
 	if (ret)
-		free_taken(t);
+		fs_shards_list_free(l);
 	else
-		*out = t;
+		*out = l;
 	return ret;
 }
 
@@ -113,7 +100,7 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino,
 {
 	struct fs *fs = fs_of(req);
 	struct ck_err err = { 0 };
-	struct taken *t = NULL;
+	struct fs_shard_list *t = NULL;
 	fs_auto_ref dir = { 0 };
 	int ret = fs_find(fs, ino, false, &dir, &err);
 
@@ -125,71 +112,37 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino,
 	else if (ret)
 		fs_reply_fail(req, ret, &err);
 	else if (fs_reply_open(req, fi))
-		free_taken(t);
+		fs_shards_list_free(t);
 }
 
 static void op_releasedir(fuse_req_t req, fuse_ino_t ino,
 			  struct fuse_file_info *fi)
 {
 	(void)ino;
-	free_taken(taken_of(fi));
+	fs_shards_list_free(taken_of(fi));
 	fs_reply_errno(req, 0);
 }
 
-static enum fs_at shard_at(const struct fs_shard_list *l, uint64_t pos,
-			   struct fs_entry *e)
-{
-	if (pos >= l->nr)
-		return FS_AT_END;
-	snprintf(e->name, sizeof(e->name), "%s", l->v[pos].name);
-	e->ino = l->v[pos].ino;
-	e->is_dir = l->v[pos].is_dir;
-	e->is_link = l->v[pos].is_link;
-	return FS_AT_ENTRY;
-}
-
-/* Inodes of checkpoints vary. */
-static enum fs_at step_at(const struct taken *t, uint64_t pos,
-			  struct fs_entry *e)
-{
-	if (pos < NR_FIXED) {
-		strcpy(e->name, fixed[pos].name);
-		e->ino = pos == MARKER ? t->marker : fixed[pos].ino;
-		e->is_dir = fixed[pos].is_dir;
-		e->is_link = fixed[pos].is_link;
-		return t->has[pos] ? FS_AT_ENTRY : FS_AT_NOTHING;
-	}
-	pos -= NR_FIXED;
-	if (pos >= t->steps.nr)
-		return FS_AT_END;
-	snprintf(e->name, sizeof(e->name), "%s", t->steps.v[pos].name);
-	e->ino = fs_ino(1, FS_INO_ROOT); /* said by the look-up */
-	e->is_dir = true;
-	return FS_AT_ENTRY;
-}
-
 static enum fs_at entry_at(const struct fs_ref *dir,
-			   const struct fuse_file_info *fi, uint64_t pos,
+			   const struct fs_shard_list *taken, uint64_t pos,
 			   struct fs_entry *e)
 {
-	const struct taken *t = taken_of(fi);
-
-	e->is_link = e->beside = false;
-	if (!t)
+	if (!taken)
 		return fs_tree_entry(dir->mounted, dir->ino, pos, e);
-	return t->shards ? shard_at(t->shards, pos, e) : step_at(t, pos, e);
-}
-
-static mode_t type_of(const struct fs_entry *e)
-{
-	return e->is_dir ? S_IFDIR : e->is_link ? S_IFLNK : S_IFREG;
+	if (pos >= taken->nr)
+		return FS_AT_END;
+	snprintf(e->name, sizeof(e->name), "%s", taken->v[pos].name);
+	e->ino = taken->v[pos].ino;
+	e->type = taken->v[pos].type;
+	e->beside = false;
+	return FS_AT_ENTRY;
 }
 
 static size_t add_plain(fuse_req_t req, const struct fs_ref *dir, char *at,
 			size_t left, const struct fs_entry *e, uint64_t next)
 {
 	struct stat st = { .st_ino = fs_ino(dir->mounted->nr, e->ino),
-			   .st_mode = type_of(e) };
+			   .st_mode = e->type };
 
 	return fuse_add_direntry(req, at, left, e->name, &st, (off_t)next);
 }
@@ -228,7 +181,7 @@ static size_t add_plus(fuse_req_t req, const struct fs_ref *dir, char *at,
 	if (is_dots(e->name) || fill_plus(fs, dir, e, &p)) {
 		p = (struct fuse_entry_param){ 0 };
 		p.attr.st_ino = fs_ino(dir->mounted->nr, e->ino);
-		p.attr.st_mode = type_of(e);
+		p.attr.st_mode = e->type;
 	}
 	len = fuse_add_direntry_plus(req, at, left, e->name, &p, (off_t)next);
 	if (len > left && p.ino)
@@ -253,7 +206,7 @@ static void read_dir(fuse_req_t req, uint64_t ino, size_t size, off_t off,
 	for (;; pos++) {
 		size_t left = size - used, len;
 
-		found = entry_at(&dir, fi, pos, &e);
+		found = entry_at(&dir, taken_of(fi), pos, &e);
 		if (found == FS_AT_END)
 			break;
 		if (found == FS_AT_NOTHING)

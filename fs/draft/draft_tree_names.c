@@ -108,27 +108,24 @@ int fs_draft_tree_readlink(struct fs_draft_tree *s, uint64_t ino,
 
 /* ---- listing ---- */
 
-static int fill(struct fs_shard_list *l, DIR *d)
+static int fill(struct fs_shard_list *l, uint64_t dir, DIR *d)
 {
 	const struct dirent *e;
 	struct stat st;
-	int ret = fs_shards_list_add(l, ".", l->dir, true);
 
-	if (!ret)
-		ret = fs_shards_list_add(l, "..", FS_INO_SHARDS, true);
-	while (!ret && (errno = 0, e = readdir(d))) {
+	fs_shards_list_add(l, ".", dir, S_IFDIR);
+	fs_shards_list_add(l, "..", FS_INO_SHARDS, S_IFDIR);
+	while ((errno = 0, e = readdir(d))) {
 		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") ||
 		    fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
 		    !fs_draft_tree_shows(st.st_mode))
 			continue;
 		/* no node's: a look-up says that; it must not be 0 */
-		ret = fs_shards_list_add(l, e->d_name,
-					 FS_INO_SHARD | (st.st_ino & 0xffff),
-					 S_ISDIR(st.st_mode));
-		if (!ret && S_ISLNK(st.st_mode))
-			l->v[l->nr - 1].is_link = true;
+		fs_shards_list_add(l, e->d_name,
+				   FS_INO_SHARD | (st.st_ino & 0xffff),
+				   st.st_mode & S_IFMT);
 	}
-	return !ret && errno ? -errno : ret;
+	return errno ? -errno : l->failed ? -ENOMEM : 0;
 }
 
 int fs_draft_tree_list(struct fs_draft_tree *s, uint64_t dir,
@@ -141,10 +138,8 @@ int fs_draft_tree_list(struct fs_draft_tree *s, uint64_t dir,
 
 	if (!ret)
 		ret = ck_beneath_list(at.dir, "", &d);
-	if (!ret) {
-		l->dir = dir;
-		ret = fill(l, d);
-	}
+	if (!ret)
+		ret = fill(l, dir, d);
 	if (ret)
 		fs_shards_list_free(l);
 	else

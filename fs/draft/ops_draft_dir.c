@@ -29,16 +29,19 @@ static int list_own(const struct fs_draft_ref *r, struct fs_shard_list **out)
 {
 	struct fs_shard_list *l = calloc(1, sizeof(*l));
 	uint64_t ino = r->ino;
-	int ret = l ? fs_shards_list_add(l, ".", ino, true) : -ENOMEM;
+	int ret;
 
-	if (!ret)
-		ret = fs_shards_list_add(l, "..", FS_INO_ROOT, true);
-	if (!ret && ino == FS_INO_ROOT)
-		ret = fs_shards_list_add(l, "shards", FS_INO_SHARDS, true);
-	if (!ret && ino == FS_INO_META)
-		ret = fs_shards_list_add(l, "status", FS_DRAFT_STATUS, false);
-	if (!ret)
-		ret = fs_slices_list(r, l);
+	if (!l)
+		return -ENOMEM;
+	fs_shards_list_add(l, ".", ino, S_IFDIR);
+	fs_shards_list_add(l, "..", FS_INO_ROOT, S_IFDIR);
+	if (ino == FS_INO_ROOT)
+		fs_shards_list_add(l, "shards", FS_INO_SHARDS, S_IFDIR);
+	if (ino == FS_INO_META)
+		fs_shards_list_add(l, "status", FS_DRAFT_STATUS, S_IFREG);
+	ret = fs_slices_list(r, l);
+	if (!ret && l->failed)
+		ret = -ENOMEM;
 	if (ret)
 		fs_shards_list_free(l);
 	else
@@ -105,7 +108,7 @@ static void fill_plus(const struct fs_draft_ref *r,
 	}
 	*e = (struct fuse_entry_param){
 		.attr = { .st_ino = fs_ino(r->s->nr, d->ino),
-			  .st_mode = d->is_dir ? S_IFDIR : S_IFREG },
+			  .st_mode = d->type },
 	};
 }
 
@@ -119,9 +122,7 @@ static size_t add(fuse_req_t req, const struct fs_draft_ref *r,
 	if (!plus) {
 		const struct stat st = {
 			.st_ino = fs_ino(r->s->nr, d->ino),
-			.st_mode = d->is_dir  ? S_IFDIR :
-				   d->is_link ? S_IFLNK :
-						S_IFREG,
+			.st_mode = d->type,
 		};
 
 		return fuse_add_direntry(req, at, left, d->name, &st, next);

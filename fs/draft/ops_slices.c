@@ -187,65 +187,39 @@ int fs_slices_lookup(const struct fs_draft_ref *r, const char *name,
 	return 0;
 }
 
-/* The layout last: rm -r may remove it once nothing is written. */
-static int list_step(struct fs_shard_list *l)
-{
-	int ret = fs_shards_list_add(l, "ranks", FS_DRAFT_RANKS, true);
-
-	if (!ret)
-		ret = fs_shards_list_add(l, "tensors", FS_DRAFT_TENSORS, true);
-	if (!ret)
-		ret = fs_shards_list_add(l, LAYOUT, FS_DRAFT_LAYOUT, false);
-	return ret;
-}
-
-static int list_ranks(const struct ck_slices *sl, struct fs_shard_list *l)
+static void list_ranks(const struct ck_slices *sl, struct fs_shard_list *l)
 {
 	const struct ck_slice_plan *p = ck_slices_plan(sl);
 	char text[24];
-	int ret = 0;
 
-	for (uint32_t i = 0; i < p->nr_ranks && !ret; i++) {
+	for (uint32_t i = 0; i < p->nr_ranks; i++) {
 		snprintf(text, sizeof(text), "%" PRIu64, p->ranks[i].rank);
-		ret = fs_shards_list_add(l, text, ino_of(RANK, i), true);
+		fs_shards_list_add(l, text, ino_of(RANK, i), S_IFDIR);
 	}
-	return ret;
 }
 
-static int add_slice(const struct fs_draft_ref *r, struct fs_shard_list *l,
-		     uint32_t catalog, uint64_t ino)
+static void add_slice(const struct fs_draft_ref *r, struct fs_shard_list *l,
+		      uint32_t catalog, uint64_t ino)
 {
-	if (catalog == CK_NONE || is_hidden(r, ino))
-		return 0;
-	return fs_shards_list_add(l, file_name(slices_of(r), catalog), ino,
-				  false);
+	if (catalog != CK_NONE && !is_hidden(r, ino))
+		fs_shards_list_add(l, file_name(slices_of(r), catalog), ino,
+				   S_IFREG);
 }
 
 static int list_rank(const struct fs_draft_ref *at, struct fs_shard_list *l)
 {
 	const struct ck_slices *sl = slices_of(at);
-	uint32_t nr = (uint32_t)at->ino;
 	const struct ck_slice_plan *p = ck_slices_plan(sl);
-	const struct ck_slice_plan_rank *r = &p->ranks[nr];
-	int ret = nr < p->nr_ranks ? 0 : -ESTALE;
+	uint32_t nr = (uint32_t)at->ino, end;
 
-	for (uint32_t i = 0; !ret && i < r->nr; i++) {
-		uint32_t t = p->pieces[p->entries[r->first + i]].tensor;
-
-		ret = add_slice(at, l, catalog_tensor(sl, t),
-				ino_of(ENTRY, r->first + i));
-	}
-	return ret;
-}
-
-static int list_tensors(const struct fs_draft_ref *r, struct fs_shard_list *l)
-{
-	uint32_t nr = ck_slices_catalog(slices_of(r))->nr_tensors;
-	int ret = 0;
-
-	for (uint32_t i = 0; i < nr && !ret; i++)
-		ret = add_slice(r, l, i, ino_of(TENSOR, i));
-	return ret;
+	if (nr >= p->nr_ranks)
+		return -ESTALE;
+	end = p->ranks[nr].first + p->ranks[nr].nr;
+	for (uint32_t i = p->ranks[nr].first; i < end; i++)
+		add_slice(at, l,
+			  catalog_tensor(sl, p->pieces[p->entries[i]].tensor),
+			  ino_of(ENTRY, i));
+	return 0;
 }
 
 static int list(const struct fs_draft_ref *r, struct fs_shard_list *l)
@@ -254,13 +228,20 @@ static int list(const struct fs_draft_ref *r, struct fs_shard_list *l)
 
 	if (!sl)
 		return fs_slices_has(r->ino) ? -ESTALE : 0;
-	if (r->ino == FS_INO_ROOT)
-		return list_step(l);
-	if (r->ino == FS_DRAFT_RANKS)
-		return list_ranks(sl, l);
-	if (r->ino == FS_DRAFT_TENSORS)
-		return list_tensors(r, l);
-	return kind_of(r->ino) == RANK ? list_rank(r, l) : 0;
+	if (kind_of(r->ino) == RANK)
+		return list_rank(r, l);
+	if (r->ino == FS_INO_ROOT) {
+		/* the layout last: rm -r may remove it once nothing is written */
+		fs_shards_list_add(l, "ranks", FS_DRAFT_RANKS, S_IFDIR);
+		fs_shards_list_add(l, "tensors", FS_DRAFT_TENSORS, S_IFDIR);
+		fs_shards_list_add(l, LAYOUT, FS_DRAFT_LAYOUT, S_IFREG);
+	} else if (r->ino == FS_DRAFT_RANKS) {
+		list_ranks(sl, l);
+	} else if (r->ino == FS_DRAFT_TENSORS) {
+		for (uint32_t i = 0; i < ck_slices_catalog(sl)->nr_tensors; i++)
+			add_slice(r, l, i, ino_of(TENSOR, i));
+	}
+	return 0;
 }
 
 int fs_slices_list(const struct fs_draft_ref *r, struct fs_shard_list *l)

@@ -68,11 +68,10 @@ int fs_siblings_list(const struct fs_draft_ref *r, struct fs_shard_list *l)
 		ret = fs_draft_tree_list(dir.files, dir.ino, &own);
 	if (ret)
 		return ret == -ENOENT ? 0 : ret;
-	for (size_t i = 2; i < own->nr && !ret; i++) /* without . and .. */
-		ret = fs_shards_list_add(l, own->v[i].name, own->v[i].ino,
-					 false);
+	for (size_t i = 2; i < own->nr; i++) /* without . and .. */
+		fs_shards_list_add(l, own->v[i].name, own->v[i].ino, S_IFREG);
 	fs_shards_list_free(own);
-	return ret;
+	return 0;
 }
 
 static bool may_be_called(const struct fs_draft_ref *r, const char *name)

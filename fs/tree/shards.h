@@ -50,18 +50,18 @@ int fs_shards_open(struct fs_shards *s, uint64_t ino, int *fd, struct stat *st,
 struct fs_shard_entry {
 	char *name;
 	uint64_t ino;
-	bool is_dir, is_link;
+	mode_t type; /* S_IFDIR, S_IFLNK or S_IFREG */
 };
 struct fs_shard_list {
-	uint64_t dir;
 	struct fs_shard_entry *v;
 	size_t nr, room;
+	bool failed; /* no memory: some are missing */
 };
 int fs_shards_list(struct fs_shards *s, uint64_t dir,
 		   struct fs_shard_list **out, struct ck_err *err);
 void fs_shards_list_free(struct fs_shard_list *l);
-/* One entry more; copies @name.  -ENOMEM. */
-int fs_shards_list_add(struct fs_shard_list *l, const char *name, uint64_t ino,
-		       bool is_dir);
+/* One entry more; copies @name. */
+void fs_shards_list_add(struct fs_shard_list *l, const char *name, uint64_t ino,
+			mode_t type);
 
 #endif

@@ -22,63 +22,53 @@ void fs_shards_list_free(struct fs_shard_list *l)
 	free(l);
 }
 
-int fs_shards_list_add(struct fs_shard_list *l, const char *name, uint64_t ino,
-		       bool is_dir)
+void fs_shards_list_add(struct fs_shard_list *l, const char *name, uint64_t ino,
+			mode_t type)
 {
 	char *copy = strdup(name);
 	struct fs_shard_entry *e = copy ? ck_vec_push(l) : NULL;
 
-	if (!e) {
+	l->failed |= !e;
+	if (e)
+		*e = (struct fs_shard_entry){ copy, ino, type };
+	else
 		free(copy);
-		return -ENOMEM;
-	}
-	*e = (struct fs_shard_entry){ copy, ino, is_dir, false };
-	return 0;
 }
 
-static int append_dots(struct fs_shards *s, struct fs_shard_list *l,
-		       const char *path)
+static void add_dots(const struct fs_shards *s, struct fs_shard_list *l,
+		     const char *path)
 {
-	ck_auto_free char *up = strdup(path);
-	char *slash = up ? strrchr(up, '/') : NULL;
-	int ret;
+	const char *slash = strrchr(path, '/');
+	ck_auto_free char *up =
+		strndup(path, slash ? (size_t)(slash - path) : 0);
 
-	if (!up)
-		return -ENOMEM;
-	*(slash ? slash : up) = '\0';
-	ret = fs_shards_list_add(l, ".", fs_shards_path_ino(s, path), true);
-	if (ret)
-		return ret;
-	return fs_shards_list_add(
-		l, "..", *path ? fs_shards_path_ino(s, up) : FS_INO_ROOT, true);
+	l->failed |= !up;
+	fs_shards_list_add(l, ".", fs_shards_path_ino(s, path), S_IFDIR);
+	fs_shards_list_add(
+		l, "..", *path && up ? fs_shards_path_ino(s, up) : FS_INO_ROOT,
+		S_IFDIR);
 }
 
-/* 0 too where the entry is one that is not shown. */
-static int append_entry(struct fs_shards *s, struct fs_shard_list *l,
-			const char *dir, const struct dirent *d)
+/* Nothing where it is one that is not shown. */
+static void add_entry(const struct fs_shards *s, struct fs_shard_list *l,
+		      const char *dir, const struct dirent *d)
 {
 	ck_auto_free char *path = NULL;
 	struct stat st = { .st_mode = (mode_t)DTTOIF(d->d_type) };
-	int ret;
 
 	if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, ".."))
-		return 0;
+		return;
 	path = fs_shards_join(dir, d->d_name);
-	if (!path)
-		return -ENOMEM;
-	if (!ck_run_dir_shows(fs_shards_root(s), path))
-		return 0;
-	if (d->d_type != DT_REG && d->d_type != DT_DIR &&
-	    fs_shards_stat_path(s, path, &st, NULL))
-		return 0;
-	ret = fs_shards_list_add(l, d->d_name, fs_shards_path_ino(s, path),
-				 S_ISDIR(st.st_mode));
-	if (!ret)
-		l->v[l->nr - 1].is_link = S_ISLNK(st.st_mode);
-	return ret;
+	l->failed |= !path;
+	if (!path || !ck_run_dir_shows(fs_shards_root(s), path))
+		return;
+	if (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode) ||
+	    !fs_shards_stat_path(s, path, &st, NULL))
+		fs_shards_list_add(l, d->d_name, fs_shards_path_ino(s, path),
+				   st.st_mode & S_IFMT);
 }
 
-static int fill_from(struct fs_shards *s, struct fs_shard_list *l,
+static int fill_from(const struct fs_shards *s, struct fs_shard_list *l,
 		     const struct ck_root *root, const char *path,
 		     struct ck_err *err)
 {
@@ -88,12 +78,11 @@ static int fill_from(struct fs_shards *s, struct fs_shard_list *l,
 
 	if (ret)
 		return ret;
-	while (!ret && (errno = 0, d = readdir(dir)))
-		ret = append_entry(s, l, path, d);
-	if (!ret && errno)
-		ret = ck_fail(err, errno, "%s/%s: %s", root->path, path,
-			      strerror(errno));
-	return ret;
+	while ((errno = 0, d = readdir(dir)))
+		add_entry(s, l, path, d);
+	return errno ? ck_fail(err, errno, "%s/%s: %s", root->path, path,
+			       strerror(errno)) :
+		       0;
 }
 
 static int by_name(const void *a, const void *b)
@@ -118,24 +107,26 @@ static void drop_twins(struct fs_shard_list *l)
 	l->nr = kept;
 }
 
-static int fill(struct fs_shards *s, struct fs_shard_list *l, const char *path,
-		struct ck_err *err)
+static int fill(const struct fs_shards *s, struct fs_shard_list *l,
+		const char *path, struct ck_err *err)
 {
 	const struct ck_root *root = fs_shards_root(s);
-	int ret = append_dots(s, l, path);
 	bool found = false;
+	int ret = 0;
 
-	if (!ret && root->only && !*path)
-		return fs_shards_list_add(l, root->only,
-					  fs_shards_path_ino(s, root->only),
-					  false);
+	add_dots(s, l, path);
+	if (root->only && !*path) {
+		fs_shards_list_add(l, root->only,
+				   fs_shards_path_ino(s, root->only), S_IFREG);
+		return 0;
+	}
 	for (const struct ck_root *r = root; !ret && r; r = r->next) {
 		ret = fill_from(s, l, r, path, err);
 		found |= !ret;
 		if (ret == -ENOENT && (found || r->next))
 			ret = 0;
 	}
-	if (found && root->next)
+	if (found && root->next && !l->failed)
 		drop_twins(l);
 	return ret;
 }
@@ -152,14 +143,12 @@ int fs_shards_list(struct fs_shards *s, uint64_t dir,
 		return ck_fail(err, path ? ENOMEM : ESTALE,
 			       "shards: unknown directory, or no memory");
 	}
-	l->dir = dir;
 	ret = fill(s, l, path, err);
-	if (ret) {
+	if (!ret && l->failed)
+		ret = ck_no_memory(err);
+	if (ret)
 		fs_shards_list_free(l);
-		return err->code ?
-			       ret :
-			       ck_fail(err, -ret, "shards: %s", strerror(-ret));
-	}
-	*out = l;
-	return 0;
+	else
+		*out = l;
+	return ret;
 }

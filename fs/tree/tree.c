@@ -94,7 +94,8 @@ static enum fs_at beside_entry(const struct fs_mounted *mounted, uint64_t i,
 		return FS_AT_END;
 	snprintf(e->name, sizeof(e->name), "%s", mounted->beside.v[i].name);
 	e->ino = fs_ino(1, FS_INO_ROOT); /* said by the look-up */
-	e->is_dir = e->beside = true;
+	e->type = S_IFDIR;
+	e->beside = true;
 	return FS_AT_ENTRY;
 }
 
@@ -113,15 +114,15 @@ static enum fs_at root_entry(const struct fs_mounted *mounted, uint64_t i,
 		bool shards = i == FS_MAX_VIEWS;
 
 		e->ino = shards ? FS_INO_SHARDS : FS_INO_META;
-		e->is_dir = true;
+		e->type = S_IFDIR;
 		strcpy(e->name, shards ? "shards" : ".unshard");
 		return FS_AT_ENTRY;
 	}
 	v = mounted->view[i];
 	if (!v || (!v->ops->is_dir && !has_file(v)))
 		return FS_AT_NOTHING;
-	e->is_dir = v->ops->is_dir;
-	e->ino = e->is_dir ? FS_INO_VIEW + i : (i + 1) * FS_INO_FILE;
+	e->type = v->ops->is_dir ? S_IFDIR : S_IFREG;
+	e->ino = v->ops->is_dir ? FS_INO_VIEW + i : (i + 1) * FS_INO_FILE;
 	snprintf(e->name, sizeof(e->name), "%s", v->ops->name);
 	return FS_AT_ENTRY;
 }
@@ -219,7 +220,7 @@ static enum fs_at folder_entry(const struct ck_view *v, uint64_t dir,
 	if (!v->ops->folders->name(v, (uint32_t)i, e->name))
 		return FS_AT_NOTHING;
 	e->ino = folder_ino(view_of(dir), i);
-	e->is_dir = true;
+	e->type = S_IFDIR;
 	return FS_AT_ENTRY;
 }
 
@@ -275,11 +276,12 @@ enum fs_at fs_tree_entry(const struct fs_mounted *mounted, uint64_t dir,
 {
 	struct fs_node node = fs_tree_node(mounted, dir);
 
-	e->is_dir = e->is_link = e->beside = false;
+	e->type = S_IFREG;
+	e->beside = false;
 	if (pos < 2) {
 		strcpy(e->name, pos ? ".." : ".");
 		e->ino = pos ? parent_of(mounted, dir, &node) : dir;
-		e->is_dir = true;
+		e->type = S_IFDIR;
 		return FS_AT_ENTRY;
 	}
 	pos -= 2;

@@ -98,7 +98,7 @@ uint64_t fs_tree_lookup(const struct fs_mounted *mounted, uint64_t dir,
 struct fs_entry {
 	char name[256]; /* as CK_VIEW_NAME */
 	uint64_t ino;
-	bool is_dir, is_link;
+	mode_t type; /* S_IFDIR, S_IFLNK or S_IFREG */
 	bool beside; /* is a mounted checkpoint of its own, which a look-up finds */
 };
 

@@ -159,8 +159,9 @@ Test(shards, listings_agree_with_lookups)
 	cr_expect(!strcmp(l->v[0].name, ".") && l->v[0].ino == FS_INO_SHARDS);
 	cr_expect(!strcmp(l->v[1].name, "..") && l->v[1].ino == FS_INO_ROOT);
 	cr_assert(entry(l, "sub") && entry(l, "a"));
-	cr_expect(entry(l, "sub")->ino == sub && entry(l, "sub")->is_dir);
-	cr_expect(!entry(l, "a")->is_dir);
+	cr_expect(entry(l, "sub")->ino == sub &&
+		  S_ISDIR(entry(l, "sub")->type));
+	cr_expect(S_ISREG(entry(l, "a")->type));
 	fs_shards_list_free(l);
 	cr_assert(!fs_shards_list(s, sub, &l, &err));
 	cr_expect_eq(l->nr, 3);

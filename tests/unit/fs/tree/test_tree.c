@@ -67,7 +67,7 @@ static unsigned walk(uint64_t dir)
 		nr++;
 		node = fs_tree_node(&slot, e.ino);
 		cr_expect((node.kind == FS_DIR || node.kind == FS_SHARD) ==
-				  e.is_dir,
+				  S_ISDIR(e.type),
 			  "%s", e.name);
 		if (pos < 2)
 			cr_expect_str_eq(e.name, pos ? ".." : ".");
