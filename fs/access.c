@@ -78,7 +78,7 @@ static int gather(struct fs *fs, uint64_t ino, int mask, struct fs_question *q,
 	fs_auto_ref r = { 0 };
 	int ret;
 
-	if (fs->drafts && fs_draft_ops.has(ino))
+	if (fs_is_draft(fs, ino))
 		return fs_draft_ops.ask(fs, ino, mask, q);
 	ret = fs_find(fs, ino, false, &r, err);
 	return ret ? ret :
@@ -156,7 +156,7 @@ int fs_access_ino(fuse_req_t req, uint64_t ino, int flags)
 /* A file of shards/ is asked for when it is open, for names move. */
 static bool asks_itself(const struct fs *fs, uint64_t ino)
 {
-	return ino & FS_INO_SHARD && !(fs->drafts && fs_draft_ops.has(ino));
+	return ino & FS_INO_SHARD && !fs_is_draft(fs, ino);
 }
 
 /* ---- threads ---- */

@@ -55,6 +55,15 @@ struct fs_draft_ops {
 	void (*add)(struct fuse_lowlevel_ops *ops);
 	/* Whether that is an inode of one. */
 	bool (*has)(uint64_t ino);
+	/*
+	 * As fs_lookup(), in one; of the mount's root: the one of that name.
+	 */
+	int (*lookup)(struct fs *fs, uint64_t parent, const char *name,
+		      struct fuse_entry_param *e);
+	/* As fs_forget(). */
+	void (*forget)(struct fs *fs, uint64_t ino, uint64_t nr);
+	/* What directory @ino of one holds. */
+	int (*list)(struct fs *fs, uint64_t ino, struct fs_shard_list **out);
 	/* Adds to @q what has to allow @mask for @ino, which is.  -ESTALE. */
 	int (*ask)(struct fs *fs, uint64_t ino, int mask,
 		   struct fs_question *q);
@@ -68,6 +77,11 @@ struct fs_draft_ops {
 	const struct ck_root *(*root)(const struct fs_drafts *t);
 };
 extern const struct fs_draft_ops fs_draft_ops;
+
+static inline bool fs_is_draft(const struct fs *fs, uint64_t ino)
+{
+	return fs->drafts && fs_draft_ops.has(ino);
+}
 
 /* How long the kernel may keep what it was told, in seconds. */
 #define FS_KEEP_FIXED 3600.0 /* comes from the catalog; see fs->keep */

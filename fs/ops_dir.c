@@ -5,7 +5,7 @@
  * A position is the number of the entry, so a listing of a million tensors is
  * continued anywhere without having been kept.  shards/ and a directory of
  * checkpoints may change while they are read: what they held is taken down
- * when they are opened.
+ * when they are opened, and what a draft holds when it is read.
  *
  * The kernel keeps no listing either: of one that it had it would ask for the
  * attributes by a look-up for each name, and not by readdirplus.
@@ -21,10 +21,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a directory that changes held when it was opened; else NULL. */
-static struct fs_shard_list *taken_of(const struct fuse_file_info *fi)
+/* One that is open; the kernel reads it by one thread at a time. */
+struct open_dir {
+	struct fs_shard_list
+		*list; /* NULL: nothing moves in it, or see begin() */
+};
+
+static struct open_dir *dir_of(const struct fuse_file_info *fi)
 {
-	return (struct fs_shard_list *)(uintptr_t)fi->fh;
+	return (struct open_dir *)(uintptr_t)fi->fh;
+}
+
+static void free_dir(struct open_dir *d)
+{
+	if (d)
+		fs_shards_list_free(d->list);
+	free(d);
 }
 
 /* The inode of Megatron's marker; 0: there is none. */
@@ -78,16 +90,19 @@ static int list_steps(struct fs *fs, const struct fs_mounted *in,
 	return l->failed ? ck_no_memory(err) : 0;
 }
 
-static int take(struct fs *fs, const struct fs_ref *dir,
-		struct fs_shard_list **out, struct ck_err *err)
+static int take(struct fs *fs, uint64_t ino, struct fs_shard_list **out,
+		struct ck_err *err)
 {
 	struct fs_shard_list *l;
-	int ret;
+	fs_auto_ref dir = { 0 };
+	int ret = fs_find(fs, ino, false, &dir, err);
 
-	if (dir->node.kind == FS_SHARD)
-		return fs_shards_list(dir->mounted->shards, dir->ino, out, err);
+	if (ret || dir.node.kind == FS_DIR)
+		return ret;
+	if (dir.node.kind == FS_SHARD)
+		return fs_shards_list(dir.mounted->shards, dir.ino, out, err);
 	l = calloc(1, sizeof(*l));
-	ret = l ? list_steps(fs, dir->mounted, l, err) : ck_no_memory(err);
+	ret = l ? list_steps(fs, dir.mounted, l, err) : ck_no_memory(err);
 	if (ret)
 		fs_shards_list_free(l);
 	else
@@ -98,53 +113,86 @@ static int take(struct fs *fs, const struct fs_ref *dir,
 static void op_opendir(fuse_req_t req, fuse_ino_t ino,
 		       struct fuse_file_info *fi)
 {
+	struct open_dir *d = calloc(1, sizeof(*d));
 	struct fs *fs = fs_of(req);
 	struct ck_err err = { 0 };
-	struct fs_shard_list *t = NULL;
-	fs_auto_ref dir = { 0 };
-	int ret = fs_find(fs, ino, false, &dir, &err);
+	int ret = d ? 0 : ck_no_memory(&err);
 
-	if (!ret && dir.node.kind != FS_DIR)
-		ret = take(fs, &dir, &t, &err);
-	fi->fh = (uintptr_t)t;
+	if (!ret && !fs_is_draft(fs, ino))
+		ret = take(fs, ino, &d->list, &err);
+	fi->fh = (uintptr_t)d;
 	if (ret == -ENOENT || ret == -EACCES)
 		fs_reply_errno(req, -ret);
 	else if (ret)
 		fs_reply_fail(req, ret, &err);
-	else if (fs_reply_open(req, fi))
-		fs_shards_list_free(t);
+	if (ret || fs_reply_open(req, fi))
+		free_dir(d);
 }
 
 static void op_releasedir(fuse_req_t req, fuse_ino_t ino,
 			  struct fuse_file_info *fi)
 {
 	(void)ino;
-	fs_shards_list_free(taken_of(fi));
+	free_dir(dir_of(fi));
 	fs_reply_errno(req, 0);
 }
 
-static enum fs_at entry_at(const struct fs_ref *dir,
-			   const struct fs_shard_list *taken, uint64_t pos,
+/* ---- reading one ---- */
+
+struct reading {
+	fuse_req_t req;
+	uint64_t ino; /* as the kernel has it */
+	const struct fs_ref *dir; /* of nothing where it is a draft's */
+	const struct fs_shard_list *list; /* NULL: what the tree says */
+};
+
+/* What is in a draft is taken down when it is read from its beginning. */
+static int begin(struct fs *fs, uint64_t ino, struct open_dir *d, off_t off,
+		 struct fs_ref *dir)
+{
+	struct fs_shard_list *l = NULL;
+	int ret;
+
+	if (!fs_is_draft(fs, ino))
+		return fs_find(fs, ino, false, dir, NULL) ? -ESTALE : 0;
+	if (off > 0 && d->list)
+		return 0;
+	ret = fs_draft_ops.list(fs, ino, &l);
+	if (!ret) {
+		fs_shards_list_free(d->list);
+		d->list = l;
+	}
+	return ret;
+}
+
+static enum fs_at entry_at(const struct reading *r, uint64_t pos,
 			   struct fs_entry *e)
 {
-	if (!taken)
-		return fs_tree_entry(dir->mounted, dir->ino, pos, e);
-	if (pos >= taken->nr)
+	const struct fs_shard_list *l = r->list;
+
+	if (!l)
+		return fs_tree_entry(r->dir->mounted, r->dir->ino, pos, e);
+	if (pos >= l->nr)
 		return FS_AT_END;
-	snprintf(e->name, sizeof(e->name), "%s", taken->v[pos].name);
-	e->ino = taken->v[pos].ino;
-	e->type = taken->v[pos].type;
+	snprintf(e->name, sizeof(e->name), "%s", l->v[pos].name);
+	e->ino = l->v[pos].ino;
+	e->type = l->v[pos].type;
 	e->beside = false;
 	return FS_AT_ENTRY;
 }
 
-static size_t add_plain(fuse_req_t req, const struct fs_ref *dir, char *at,
-			size_t left, const struct fs_entry *e, uint64_t next)
+static struct stat number_of(const struct reading *r, const struct fs_entry *e)
 {
-	struct stat st = { .st_ino = fs_ino(dir->mounted->nr, e->ino),
-			   .st_mode = e->type };
+	return (struct stat){ .st_ino = fs_ino(fs_ino_mounted(r->ino), e->ino),
+			      .st_mode = e->type };
+}
 
-	return fuse_add_direntry(req, at, left, e->name, &st, (off_t)next);
+static size_t add_plain(const struct reading *r, char *at, size_t left,
+			const struct fs_entry *e, uint64_t next)
+{
+	const struct stat st = number_of(r, e);
+
+	return fuse_add_direntry(r->req, at, left, e->name, &st, (off_t)next);
 }
 
 static bool is_dots(const char *name)
@@ -153,39 +201,38 @@ static bool is_dots(const char *name)
 }
 
 /* What a look-up would say; the number of a fixed file is known already. */
-static int fill_plus(struct fs *fs, const struct fs_ref *dir,
-		     const struct fs_entry *e, struct fuse_entry_param *p)
+static int fill_plus(const struct reading *r, const struct fs_entry *e,
+		     struct fuse_entry_param *p)
 {
-	uint64_t ino = fs_ino(dir->mounted->nr, dir->ino);
-
+	struct fs *fs = fs_of(r->req);
 	int ret;
 
-	if (dir->node.kind != FS_DIR || e->beside)
-		return fs_lookup(fs, ino, e->name, p, NULL);
-	p->ino = fs_ino_known(fs, fs_ino(dir->mounted->nr, e->ino));
+	if (r->list || e->beside)
+		return fs_lookup(fs, r->ino, e->name, p, NULL);
+	p->ino = fs_ino_known(fs, fs_ino(r->dir->mounted->nr, e->ino));
 	p->entry_timeout = fs->keep;
 	ret = fs_attr(fs, p->ino, &p->attr, &p->attr_timeout, NULL);
 	if (!ret)
-		fs_mounted_know(fs->table, dir->mounted);
+		fs_mounted_know(fs->table, r->dir->mounted);
 	return ret;
 }
 
-/* The kernel counts a look-up for every entry with an inode that it gets. */
-static size_t add_plus(fuse_req_t req, const struct fs_ref *dir, char *at,
-		       size_t left, const struct fs_entry *e, uint64_t next)
+/*
+ * The kernel counts a look-up for every entry with an inode that it gets.  What
+ * went meanwhile is only named.
+ */
+static size_t add_plus(const struct reading *r, char *at, size_t left,
+		       const struct fs_entry *e, uint64_t next)
 {
-	struct fs *fs = fs_of(req);
 	struct fuse_entry_param p = { 0 };
 	size_t len;
 
-	if (is_dots(e->name) || fill_plus(fs, dir, e, &p)) {
-		p = (struct fuse_entry_param){ 0 };
-		p.attr.st_ino = fs_ino(dir->mounted->nr, e->ino);
-		p.attr.st_mode = e->type;
-	}
-	len = fuse_add_direntry_plus(req, at, left, e->name, &p, (off_t)next);
+	if (is_dots(e->name) || fill_plus(r, e, &p))
+		p = (struct fuse_entry_param){ .attr = number_of(r, e) };
+	len = fuse_add_direntry_plus(r->req, at, left, e->name, &p,
+				     (off_t)next);
 	if (len > left && p.ino)
-		fs_forget(fs, p.ino, 1);
+		fs_forget(fs_of(r->req), p.ino, 1);
 	return len;
 }
 
@@ -195,26 +242,26 @@ static void read_dir(fuse_req_t req, uint64_t ino, size_t size, off_t off,
 	ck_auto_free char *buf = malloc(size);
 	uint64_t pos = off < 0 ? 0 : (uint64_t)off;
 	enum fs_at found = FS_AT_END;
-	struct fs_entry e;
 	fs_auto_ref dir = { 0 };
+	int ret = buf ? begin(fs_of(req), ino, dir_of(fi), off, &dir) : -ENOMEM;
+	struct reading r = { req, ino, &dir, dir_of(fi)->list };
+	struct fs_entry e;
 	size_t used = 0;
 
-	if (!buf || fs_find(fs_of(req), ino, false, &dir, NULL)) {
-		fs_reply_errno(req, buf ? ESTALE : ENOMEM);
+	if (ret) {
+		fs_reply_errno(req, -ret);
 		return;
 	}
 	for (;; pos++) {
 		size_t left = size - used, len;
 
-		found = entry_at(&dir, taken_of(fi), pos, &e);
+		found = entry_at(&r, pos, &e);
 		if (found == FS_AT_END)
 			break;
 		if (found == FS_AT_NOTHING)
 			continue;
-		len = plus ? add_plus(req, &dir, buf + used, left, &e,
-				      pos + 1) :
-			     add_plain(req, &dir, buf + used, left, &e,
-				       pos + 1);
+		len = (plus ? add_plus : add_plain)(&r, buf + used, left, &e,
+						    pos + 1);
 		if (len > left)
 			break;
 		used += len;

@@ -370,6 +370,8 @@ int fs_lookup(struct fs *fs, uint64_t parent, const char *name,
 	*e = (struct fuse_entry_param){ .entry_timeout = fs->keep };
 	if (strlen(name) > NAME_MAX_BYTES)
 		return -ENAMETOOLONG;
+	if (fs_is_draft(fs, parent))
+		return fs_draft_ops.lookup(fs, parent, name, e);
 	ret = fs_find(fs, parent, false, &dir, err);
 	if (ret)
 		return ret;
@@ -397,7 +399,7 @@ int fs_lookup(struct fs *fs, uint64_t parent, const char *name,
 void fs_reply_lookup(fuse_req_t req, int ret, const struct fuse_entry_param *e,
 		     const struct ck_err *err)
 {
-	if (ret == -ENOENT || ret == -ENAMETOOLONG || ret == -EACCES)
+	if (ret && (ret == -ENOENT || ret == -EACCES || !*err->msg))
 		fs_reply_errno(req, -ret);
 	else if (ret)
 		fs_reply_fail(req, ret, err);
@@ -409,16 +411,27 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct fuse_entry_param e;
 	struct ck_err err = { 0 };
-	int ret = fs_lookup(fs_of(req), parent, name, &e, &err);
+	struct fs *fs = fs_of(req);
+	int ret = fs_lookup(fs, parent, name, &e, &err);
 
+	/* what is published has the name */
+	if (fs->drafts && parent == FUSE_ROOT_ID &&
+	    (ret ? ret == -ENOENT : !e.ino)) {
+		err = (struct ck_err){ 0 };
+		ret = fs_draft_ops.lookup(fs, parent, name, &e);
+	}
 	fs_reply_lookup(req, ret, &e, &err);
 }
 
 void fs_forget(struct fs *fs, uint64_t ino, uint64_t nr)
 {
-	struct fs_mounted *mounted =
-		fs_mounted_table_pin(fs->table, fs_ino_mounted(ino));
+	struct fs_mounted *mounted;
 
+	if (fs_is_draft(fs, ino)) {
+		fs_draft_ops.forget(fs, ino, nr);
+		return;
+	}
+	mounted = fs_mounted_table_pin(fs->table, fs_ino_mounted(ino));
 	if (!mounted)
 		return;
 	if ((ino & FS_INO_SHARD) && mounted->shards)

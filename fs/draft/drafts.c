@@ -248,6 +248,7 @@ int fs_drafts_lookup(struct fs_drafts *t, const char *name,
 		return 0;
 	if (*out)
 		let_go(t, *out);
+	*out = NULL;
 	ret = ck_draft_open(&draft, t->root, name, NULL);
 	return ret ? ret : enter(t, draft, out);
 }

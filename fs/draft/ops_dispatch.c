@@ -39,34 +39,19 @@ static const struct fuse_lowlevel_ops *of_dir(fuse_req_t req, fuse_ino_t dir)
 	EITHER(op, of_ino(ino),                                              \
 	       (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info * fi), \
 	       (req, ino, fi))
-#define BY_READ(op)                                                     \
-	EITHER(op, of_ino(ino),                                         \
-	       (fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, \
-		struct fuse_file_info * fi),                            \
-	       (req, ino, size, off, fi))
 #define BY_SYNC(op)                                       \
 	EITHER(op, of_ino(ino),                           \
 	       (fuse_req_t req, fuse_ino_t ino, int data, \
 		struct fuse_file_info *fi),               \
 	       (req, ino, data, fi))
-#define BY_NAME(op)                                                \
-	EITHER(op, of_dir(req, dir),                               \
-	       (fuse_req_t req, fuse_ino_t dir, const char *name), \
-	       (req, dir, name))
-
 BY_FILE(getattr)
-BY_FILE(opendir)
-BY_FILE(releasedir)
 BY_FILE(open)
 BY_FILE(release)
 BY_FILE(flush)
-BY_READ(read)
-BY_READ(readdir)
-BY_READ(readdirplus)
 BY_SYNC(fsync)
 BY_SYNC(fsyncdir)
-BY_NAME(lookup)
-BY_NAME(rmdir)
+EITHER(rmdir, of_dir(req, dir),
+       (fuse_req_t req, fuse_ino_t dir, const char *name), (req, dir, name))
 EITHER(unlink, of_ino(dir), (fuse_req_t req, fuse_ino_t dir, const char *name),
        (req, dir, name))
 EITHER(readlink, of_ino(ino), (fuse_req_t req, fuse_ino_t ino), (req, ino))
@@ -84,6 +69,10 @@ EITHER(lseek, of_ino(ino),
        (fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 	struct fuse_file_info *fi),
        (req, ino, off, whence, fi))
+EITHER(read, of_ino(ino),
+       (fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+	struct fuse_file_info *fi),
+       (req, ino, size, off, fi))
 EITHER(write, of_ino(ino),
        (fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
 	struct fuse_file_info *fi),
@@ -118,46 +107,18 @@ static void any_rename(fuse_req_t req, fuse_ino_t dir, const char *name,
 	(drafts ? &draft : &plain)->rename(req, dir, name, to, new_name, flags);
 }
 
-static void forget(struct fs *fs, uint64_t ino, uint64_t nr)
-{
-	if (fs_ino_is_draft(ino))
-		fs_draft_ref_forget(fs->drafts, ino, nr);
-	else
-		fs_forget(fs, ino, nr);
-}
-
-static void any_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nr)
-{
-	forget(fs_of(req), ino, nr);
-	fs_reply_none(req);
-}
-
-static void any_forget_multi(fuse_req_t req, size_t count,
-			     struct fuse_forget_data *v)
-{
-	for (size_t i = 0; i < count; i++)
-		forget(fs_of(req), v[i].ino, v[i].nlookup);
-	fs_reply_none(req);
-}
-
 static void add(struct fuse_lowlevel_ops *ops)
 {
 	plain = *ops;
 	fs_draft_ops_names(&draft);
 	fs_draft_ops_files(&draft);
-	fs_draft_ops_dir(&draft);
 	ops->getattr = any_getattr;
-	ops->opendir = any_opendir;
-	ops->releasedir = any_releasedir;
 	ops->open = any_open;
 	ops->release = any_release;
 	ops->flush = any_flush;
 	ops->read = any_read;
-	ops->readdir = any_readdir;
-	ops->readdirplus = any_readdirplus;
 	ops->fsync = any_fsync;
 	ops->fsyncdir = any_fsyncdir;
-	ops->lookup = any_lookup;
 	ops->rmdir = any_rmdir;
 	ops->unlink = any_unlink;
 	ops->readlink = any_readlink;
@@ -173,8 +134,6 @@ static void add(struct fuse_lowlevel_ops *ops)
 	ops->mkdir = any_mkdir;
 	ops->symlink = any_symlink;
 	ops->rename = any_rename;
-	ops->forget = any_forget;
-	ops->forget_multi = any_forget_multi;
 }
 
 /*
@@ -198,6 +157,9 @@ static int ask(struct fs *fs, uint64_t ino, int mask, struct fs_question *q)
 const struct fs_draft_ops fs_draft_ops = {
 	.add = add,
 	.has = fs_ino_is_draft,
+	.lookup = fs_draft_lookup,
+	.forget = fs_draft_forget_ino,
+	.list = fs_draft_list,
 	.ask = ask,
 	.new = fs_drafts_new,
 	.start = fs_drafts_start,

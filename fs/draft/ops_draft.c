@@ -87,26 +87,28 @@ void fs_draft_ref_entry(const struct fs_draft_ref *r, uint64_t ino,
 	fs_draft_know(r->drafts, r->s);
 }
 
-void fs_draft_ref_forget(struct fs_drafts *t, uint64_t ino, uint64_t nr)
+void fs_draft_forget_ino(struct fs *fs, uint64_t ino, uint64_t nr)
 {
-	struct fs_draft *s = fs_drafts_pin(t, ino);
+	struct fs_draft *s = fs_drafts_pin(fs->drafts, ino);
 
 	if (!s)
 		return;
 	if (ino & FS_INO_SHARD)
 		fs_draft_tree_forget(s->files, ino & FS_INO_MASK, nr);
-	fs_draft_forget(t, s, nr);
-	fs_draft_unpin(t, s);
+	fs_draft_forget(fs->drafts, s, nr);
+	fs_draft_unpin(fs->drafts, s);
 }
 
-static void reply_entry(fuse_req_t req, const struct fs_draft_ref *r,
-			uint64_t ino, const struct stat *st)
+/* Answers with what was found or made, or with why it was not. */
+static void reply_entry(fuse_req_t req, int ret, const struct fs_draft_ref *r,
+			const struct fs_draft_tree_node *node)
 {
+	const struct ck_err quiet = { 0 };
 	struct fuse_entry_param e;
 
-	fs_draft_ref_entry(r, ino, st, &e);
-	if (fs_reply_entry(req, &e))
-		fs_draft_ref_forget(r->drafts, e.ino, 1);
+	if (!ret)
+		fs_draft_ref_entry(r, node->ino, &node->st, &e);
+	fs_reply_lookup(req, ret, &e, &quiet);
 }
 
 static int ask_him(void *ctx, struct fs_question *q)
@@ -126,41 +128,6 @@ static struct fs_draft_tree_who who(fuse_req_t req)
 					   .ctx = req };
 }
 
-/* The step itself. */
-static void reply_draft(fuse_req_t req, struct fs_drafts *t, struct fs_draft *s)
-{
-	const struct fs_draft_ref r = { .drafts = t,
-					.s = s,
-					.ino = FS_INO_ROOT };
-	struct stat st;
-	int ret = fs_draft_ref_attr(&r, NULL, &st);
-
-	if (ret)
-		fs_reply_errno(req, -ret);
-	else
-		reply_entry(req, &r, FS_INO_ROOT, &st);
-	fs_draft_unpin(t, s);
-}
-
-/* ---- look-ups ---- */
-
-static void lookup_in_top(fuse_req_t req, const char *name)
-{
-	struct fs *fs = fs_of(req);
-	struct fuse_entry_param e = { 0 };
-	struct ck_err err = { 0 };
-	struct fs_draft *s;
-	int ret = fs_lookup(fs, FUSE_ROOT_ID, name, &e, &err);
-
-	/* what is published has the name */
-	if (ret ? ret != -ENOENT : e.ino)
-		fs_reply_lookup(req, ret, &e, &err);
-	else if (fs_drafts_lookup(fs->drafts, name, &s))
-		fs_reply_errno(req, ENOENT);
-	else
-		reply_draft(req, fs->drafts, s);
-}
-
 static uint64_t fixed_name(uint64_t dir, const char *name)
 {
 	if (dir == FS_INO_ROOT)
@@ -174,8 +141,6 @@ static uint64_t fixed_name(uint64_t dir, const char *name)
 int fs_draft_ref_lookup(struct fs_draft_ref *r, const char *name,
 			struct fs_draft_tree_node *out)
 {
-	if (strlen(name) > NAME_MAX_BYTES)
-		return -ENAMETOOLONG;
 	if (fs_draft_ref_is_file(r))
 		return fs_draft_tree_lookup(r->s->files, r->ino, name, out);
 	out->ino = fixed_name(r->ino, name);
@@ -191,26 +156,60 @@ int fs_draft_ref_lookup(struct fs_draft_ref *r, const char *name,
 	return out->ino ? fs_draft_ref_attr(r, NULL, &out->st) : -ENOENT;
 }
 
-static void lookup_in(fuse_req_t req, fuse_ino_t parent, const char *name)
+int fs_draft_lookup(struct fs *fs, uint64_t parent, const char *name,
+		    struct fuse_entry_param *e)
 {
-	struct fs_draft_tree_node node = { 0 };
-	fs_auto_draft_ref r = { 0 };
-	int ret = fs_draft_ref_find(fs_of(req), parent, &r);
+	struct fs_draft_tree_node node = { .ino = FS_INO_ROOT };
+	fs_auto_draft_ref r = { .drafts = fs->drafts, .ino = FS_INO_ROOT };
+	int ret;
 
+	if (fs_ino_is_draft(parent)) {
+		ret = fs_draft_ref_find(fs, parent, &r);
+		if (!ret)
+			ret = fs_draft_ref_lookup(&r, name, &node);
+	} else {
+		ret = fs_drafts_lookup(fs->drafts, name, &r.s) ? -ENOENT : 0;
+		if (!ret)
+			ret = fs_draft_ref_attr(&r, NULL, &node.st);
+	}
 	if (!ret)
-		ret = fs_draft_ref_lookup(&r, name, &node);
-	if (ret)
-		fs_reply_errno(req, -ret);
-	else
-		reply_entry(req, &r, node.ino, &node.st);
+		fs_draft_ref_entry(&r, node.ino, &node.st, e);
+	return ret;
 }
 
-static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+/* The step itself, .unshard, and slices. */
+static int list_own(const struct fs_draft_ref *r, struct fs_shard_list **out)
 {
-	if (fs_ino_is_draft(parent))
-		lookup_in(req, parent, name);
+	struct fs_shard_list *l = calloc(1, sizeof(*l));
+	int ret;
+
+	if (!l)
+		return -ENOMEM;
+	fs_shards_list_add(l, ".", r->ino, S_IFDIR);
+	fs_shards_list_add(l, "..", FS_INO_ROOT, S_IFDIR);
+	if (r->ino == FS_INO_ROOT)
+		fs_shards_list_add(l, "shards", FS_INO_SHARDS, S_IFDIR);
+	if (r->ino == FS_INO_META)
+		fs_shards_list_add(l, "status", FS_DRAFT_STATUS, S_IFREG);
+	ret = fs_slices_list(r, l);
+	if (!ret && l->failed)
+		ret = -ENOMEM;
+	if (ret)
+		fs_shards_list_free(l);
 	else
-		lookup_in_top(req, name);
+		*out = l;
+	return ret;
+}
+
+int fs_draft_list(struct fs *fs, uint64_t ino, struct fs_shard_list **out)
+{
+	fs_auto_draft_ref r = { 0 };
+	int ret = fs_draft_ref_find(fs, ino, &r);
+
+	return ret ? ret :
+	       fs_draft_ref_is_file(&r) ?
+		     fs_draft_tree_list(r.s->files, r.ino, out) :
+		     list_own(&r, out);
 }
 
 static void op_readlink(fuse_req_t req, fuse_ino_t ino)
@@ -276,26 +275,23 @@ static void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 		     mode_t mode)
 {
 	const struct fs_draft_tree_who by = who(req);
-	struct fs_draft_tree_node node;
-	struct ck_err err = { 0 };
+	struct fs_draft_tree_node node = { .ino = FS_INO_ROOT };
 	struct fs *fs = fs_of(req);
-	fs_auto_draft_ref r = { 0 };
-	struct fs_draft *s;
+	fs_auto_draft_ref r = { .drafts = fs->drafts, .ino = FS_INO_ROOT };
+	struct ck_err err = { 0 };
 	int ret;
 
-	if (!fs_ino_is_draft(parent)) {
-		ret = fs_drafts_mkdir(fs->drafts, name, mode, &by, &s, &err);
-		if (ret)
-			fs_draft_ref_reply(req, ret, &err);
-		else
-			reply_draft(req, fs->drafts, s);
-		return;
+	if (fs_ino_is_draft(parent)) {
+		ret = make_dir(fs, parent, name, mode, &by, &r, &node);
+	} else {
+		ret = fs_drafts_mkdir(fs->drafts, name, mode, &by, &r.s, &err);
+		if (!ret)
+			ret = fs_draft_ref_attr(&r, NULL, &node.st);
 	}
-	ret = make_dir(fs, parent, name, mode, &by, &r, &node);
 	if (ret)
-		fs_reply_errno(req, -ret);
+		fs_draft_ref_reply(req, ret, &err);
 	else
-		reply_entry(req, &r, node.ino, &node.st);
+		reply_entry(req, 0, &r, &node);
 }
 
 static void op_symlink(fuse_req_t req, const char *to, fuse_ino_t parent,
@@ -309,10 +305,7 @@ static void op_symlink(fuse_req_t req, const char *to, fuse_ino_t parent,
 	if (!ret)
 		ret = fs_draft_tree_symlink(r.s->files, r.ino, name, to, &by,
 					    &node);
-	if (ret)
-		fs_reply_errno(req, -ret);
-	else
-		reply_entry(req, &r, node.ino, &node.st);
+	reply_entry(req, ret, &r, &node);
 }
 
 static void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
@@ -330,12 +323,9 @@ static void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
 	if (!ret)
 		ret = fs_draft_tree_create(r.s->files, r.ino, name, mode,
 					   O_WRONLY | O_EXCL, &by, &node, &f);
-	if (ret) {
-		fs_reply_errno(req, -ret);
-		return;
-	}
-	fs_draft_tree_release(r.s->files, f);
-	reply_entry(req, &r, node.ino, &node.st);
+	if (!ret)
+		fs_draft_tree_release(r.s->files, f);
+	reply_entry(req, ret, &r, &node);
 }
 
 /* rm -r removes what is in the step before it; it goes with the step. */
@@ -489,7 +479,6 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 
 void fs_draft_ops_names(struct fuse_lowlevel_ops *ops)
 {
-	ops->lookup = op_lookup;
 	ops->readlink = op_readlink;
 	ops->statfs = op_statfs;
 	ops->mkdir = op_mkdir;

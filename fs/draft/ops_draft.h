@@ -55,8 +55,6 @@ int fs_draft_ref_lookup(struct fs_draft_ref *r, const char *name,
 /* The kernel's entry for inode @ino of the draft; counts it. */
 void fs_draft_ref_entry(const struct fs_draft_ref *r, uint64_t ino,
 			const struct stat *st, struct fuse_entry_param *e);
-/* Gives it back where the reply did not arrive. */
-void fs_draft_ref_forget(struct fs_drafts *t, uint64_t ino, uint64_t nr);
 
 /* An open file of a draft: fi->fh. */
 struct fs_open {
@@ -162,6 +160,10 @@ int fs_siblings_rename(const struct fs_draft_ref *r, const char *name,
  */
 void fs_draft_ops_names(struct fuse_lowlevel_ops *ops); /* ops_draft.c */
 void fs_draft_ops_files(struct fuse_lowlevel_ops *ops);
-void fs_draft_ops_dir(struct fuse_lowlevel_ops *ops);
+/* Of struct fs_draft_ops. */
+int fs_draft_lookup(struct fs *fs, uint64_t parent, const char *name,
+		    struct fuse_entry_param *e);
+void fs_draft_forget_ino(struct fs *fs, uint64_t ino, uint64_t nr);
+int fs_draft_list(struct fs *fs, uint64_t ino, struct fs_shard_list **out);
 
 #endif

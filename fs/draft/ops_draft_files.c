@@ -242,11 +242,11 @@ static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 	fs_draft_ref_entry(&r, node.ino, &node.st, &e);
 	ret = keep_open(fs_of(req), &r, o, fi);
 	if (ret) {
-		fs_draft_ref_forget(r.drafts, e.ino, 1);
+		fs_forget(fs_of(req), e.ino, 1);
 		fs_reply_errno(req, -ret);
 	} else if (fs_reply_create(req, &e, fi)) {
 		end_open(&r, o);
-		fs_draft_ref_forget(r.drafts, e.ino, 1);
+		fs_forget(fs_of(req), e.ino, 1);
 		fs_draft_unpin(r.drafts, r.s);
 	}
 }
