@@ -51,7 +51,10 @@ struct fs_ref {
  * checkpoints is mounted for writing: fs/draft has it.
  */
 struct fs_draft_ops {
-	/* Operations on inodes become those that know drafts too. */
+	/*
+	 * Operations on inodes become those that know drafts too; what drafts alone
+	 * do, as names that come and go, is refused for all else.
+	 */
 	void (*add)(struct fuse_lowlevel_ops *ops);
 	/* Whether that is an inode of one. */
 	bool (*has)(uint64_t ino);
@@ -133,7 +136,6 @@ void fs_ops_meta(struct fuse_lowlevel_ops *ops);
 void fs_ops_dir(struct fuse_lowlevel_ops *ops);
 void fs_ops_read(struct fuse_lowlevel_ops *ops);
 void fs_ops_write(struct fuse_lowlevel_ops *ops);
-void fs_ops_change(struct fuse_lowlevel_ops *ops); /* names come and go */
 void fs_ops_xattr(struct fuse_lowlevel_ops *ops);
 
 /*

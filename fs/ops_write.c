@@ -185,26 +185,6 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
 	finish(req, ino, fi, false);
 }
 
-static void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
-			struct fuse_file_info *fi)
-{
-	(void)ino;
-	(void)datasync;
-	(void)fi;
-	fs_reply_errno(req, 0);
-}
-
-static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off,
-			 off_t len, struct fuse_file_info *fi)
-{
-	(void)ino;
-	(void)mode;
-	(void)off;
-	(void)len;
-	(void)fi;
-	fs_reply_errno(req, EOPNOTSUPP);
-}
-
 struct begin {
 	const struct fs_ref *r;
 	struct ck_err *err;
@@ -280,7 +260,5 @@ void fs_ops_write(struct fuse_lowlevel_ops *ops)
 	ops->write = op_write;
 	ops->flush = op_flush;
 	ops->fsync = op_fsync;
-	ops->fsyncdir = op_fsyncdir;
-	ops->fallocate = op_fallocate;
 	ops->setattr = op_setattr;
 }

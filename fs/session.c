@@ -80,7 +80,6 @@ static int make_session(struct fs_session *s, const char *src,
 	fs_ops_dir(&ops);
 	fs_ops_read(&ops);
 	fs_ops_write(&ops);
-	fs_ops_change(&ops);
 	fs_ops_xattr(&ops);
 	fs_draft_ops.add(&ops);
 	if (s->allow_other)

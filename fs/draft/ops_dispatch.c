@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ops_dispatch.c - who serves which inode: that of a draft, or any other
+ *
+ * Which tensors there are is what the shards say: nothing can be made, removed
+ * or renamed among them.
  */
 #include "fs/draft/ops_draft.h"
 
 #include "fs/kernel/reply.h"
 
+#include <errno.h>
 #include <unistd.h>
 
 /* What they are for an inode of a draft, and for any other. */
 static struct fuse_lowlevel_ops draft, plain;
-
-static const struct fuse_lowlevel_ops *of_ino(fuse_ino_t ino)
-{
-	return fs_ino_is_draft(ino) ? &draft : &plain;
-}
 
 /* In the root of a directory of checkpoints too a name may mean a draft. */
 static bool may_name(fuse_req_t req, fuse_ino_t dir)
@@ -23,88 +22,127 @@ static bool may_name(fuse_req_t req, fuse_ino_t dir)
 	       (dir == FUSE_ROOT_ID && fs_of(req)->drafts);
 }
 
-static const struct fuse_lowlevel_ops *of_dir(fuse_req_t req, fuse_ino_t dir)
-{
-	return may_name(req, dir) ? &draft : &plain;
-}
+/*
+ * Operations, when an inode is a draft's, and how they are called.  Those with a
+ * code are for drafts alone, and answered with that for all else.
+ */
+#define OPERATIONS(BOTH, DRAFTS)                                               \
+	BOTH(getattr, fs_ino_is_draft(ino),                                    \
+	     (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info * fi),     \
+	     (req, ino, fi))                                                   \
+	BOTH(open, fs_ino_is_draft(ino),                                       \
+	     (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info * fi),     \
+	     (req, ino, fi))                                                   \
+	BOTH(release, fs_ino_is_draft(ino),                                    \
+	     (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info * fi),     \
+	     (req, ino, fi))                                                   \
+	BOTH(flush, fs_ino_is_draft(ino),                                      \
+	     (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info * fi),     \
+	     (req, ino, fi))                                                   \
+	BOTH(read, fs_ino_is_draft(ino),                                       \
+	     (fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,          \
+	      struct fuse_file_info * fi),                                     \
+	     (req, ino, size, off, fi))                                        \
+	BOTH(write, fs_ino_is_draft(ino),                                      \
+	     (fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,    \
+	      off_t off, struct fuse_file_info *fi),                           \
+	     (req, ino, buf, size, off, fi))                                   \
+	BOTH(lseek, fs_ino_is_draft(ino),                                      \
+	     (fuse_req_t req, fuse_ino_t ino, off_t off, int whence,           \
+	      struct fuse_file_info *fi),                                      \
+	     (req, ino, off, whence, fi))                                      \
+	BOTH(fsync, fs_ino_is_draft(ino),                                      \
+	     (fuse_req_t req, fuse_ino_t ino, int data,                        \
+	      struct fuse_file_info *fi),                                      \
+	     (req, ino, data, fi))                                             \
+	BOTH(setattr, fs_ino_is_draft(ino),                                    \
+	     (fuse_req_t req, fuse_ino_t ino, struct stat * attr, int to_set,  \
+	      struct fuse_file_info *fi),                                      \
+	     (req, ino, attr, to_set, fi))                                     \
+	BOTH(getxattr, fs_ino_is_draft(ino),                                   \
+	     (fuse_req_t req, fuse_ino_t ino, const char *name, size_t size),  \
+	     (req, ino, name, size))                                           \
+	BOTH(listxattr, fs_ino_is_draft(ino),                                  \
+	     (fuse_req_t req, fuse_ino_t ino, size_t size), (req, ino, size))  \
+	BOTH(readlink, fs_ino_is_draft(ino), (fuse_req_t req, fuse_ino_t ino), \
+	     (req, ino))                                                       \
+	BOTH(statfs, fs_ino_is_draft(ino), (fuse_req_t req, fuse_ino_t ino),   \
+	     (req, ino))                                                       \
+	DRAFTS(fsyncdir, fs_ino_is_draft(ino), 0,                              \
+	       (fuse_req_t req, fuse_ino_t ino, int data,                      \
+		struct fuse_file_info *fi),                                    \
+	       (req, ino, data, fi))                                           \
+	DRAFTS(fallocate, fs_ino_is_draft(ino), EOPNOTSUPP,                    \
+	       (fuse_req_t req, fuse_ino_t ino, int mode, off_t off,           \
+		off_t len, struct fuse_file_info *fi),                         \
+	       (req, ino, mode, off, len, fi))                                 \
+	DRAFTS(create, fs_ino_is_draft(dir), EPERM,                            \
+	       (fuse_req_t req, fuse_ino_t dir, const char *name, mode_t mode, \
+		struct fuse_file_info *fi),                                    \
+	       (req, dir, name, mode, fi))                                     \
+	DRAFTS(mknod, fs_ino_is_draft(dir), EPERM,                             \
+	       (fuse_req_t req, fuse_ino_t dir, const char *name, mode_t mode, \
+		dev_t rdev),                                                   \
+	       (req, dir, name, mode, rdev))                                   \
+	DRAFTS(symlink, fs_ino_is_draft(dir), EPERM,                           \
+	       (fuse_req_t req, const char *to, fuse_ino_t dir,                \
+		const char *name),                                             \
+	       (req, to, dir, name))                                           \
+	DRAFTS(unlink, fs_ino_is_draft(dir), EPERM,                            \
+	       (fuse_req_t req, fuse_ino_t dir, const char *name),             \
+	       (req, dir, name))                                               \
+	DRAFTS(mkdir, may_name(req, dir), EPERM,                               \
+	       (fuse_req_t req, fuse_ino_t dir, const char *name,              \
+		mode_t mode),                                                  \
+	       (req, dir, name, mode))                                         \
+	DRAFTS(rmdir, may_name(req, dir), EPERM,                               \
+	       (fuse_req_t req, fuse_ino_t dir, const char *name),             \
+	       (req, dir, name))
 
-/* ---- those that are one or the other's ---- */
-
-#define EITHER(op, which, decl, use) \
-	static void any_##op decl    \
-	{                            \
-		which->op use;       \
+#define DEFINE_BOTH(op, is_draft, decl, use)          \
+	static void any_##op decl                     \
+	{                                             \
+		(is_draft ? &draft : &plain)->op use; \
 	}
-#define BY_FILE(op)                                                          \
-	EITHER(op, of_ino(ino),                                              \
-	       (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info * fi), \
-	       (req, ino, fi))
-#define BY_SYNC(op)                                       \
-	EITHER(op, of_ino(ino),                           \
-	       (fuse_req_t req, fuse_ino_t ino, int data, \
-		struct fuse_file_info *fi),               \
-	       (req, ino, data, fi))
-BY_FILE(getattr)
-BY_FILE(open)
-BY_FILE(release)
-BY_FILE(flush)
-BY_SYNC(fsync)
-BY_SYNC(fsyncdir)
-EITHER(rmdir, of_dir(req, dir),
-       (fuse_req_t req, fuse_ino_t dir, const char *name), (req, dir, name))
-EITHER(unlink, of_ino(dir), (fuse_req_t req, fuse_ino_t dir, const char *name),
-       (req, dir, name))
-EITHER(readlink, of_ino(ino), (fuse_req_t req, fuse_ino_t ino), (req, ino))
-EITHER(statfs, of_ino(ino), (fuse_req_t req, fuse_ino_t ino), (req, ino))
-EITHER(getxattr, of_ino(ino),
-       (fuse_req_t req, fuse_ino_t ino, const char *name, size_t size),
-       (req, ino, name, size))
-EITHER(listxattr, of_ino(ino), (fuse_req_t req, fuse_ino_t ino, size_t size),
-       (req, ino, size))
-EITHER(setattr, of_ino(ino),
-       (fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
-	struct fuse_file_info *fi),
-       (req, ino, attr, to_set, fi))
-EITHER(lseek, of_ino(ino),
-       (fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
-	struct fuse_file_info *fi),
-       (req, ino, off, whence, fi))
-EITHER(read, of_ino(ino),
-       (fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-	struct fuse_file_info *fi),
-       (req, ino, size, off, fi))
-EITHER(write, of_ino(ino),
-       (fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off,
-	struct fuse_file_info *fi),
-       (req, ino, buf, size, off, fi))
-EITHER(fallocate, of_ino(ino),
-       (fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len,
-	struct fuse_file_info *fi),
-       (req, ino, mode, off, len, fi))
-EITHER(create, of_ino(dir),
-       (fuse_req_t req, fuse_ino_t dir, const char *name, mode_t mode,
-	struct fuse_file_info *fi),
-       (req, dir, name, mode, fi))
-EITHER(mknod, of_ino(dir),
-       (fuse_req_t req, fuse_ino_t dir, const char *name, mode_t mode,
-	dev_t rdev),
-       (req, dir, name, mode, rdev))
-EITHER(mkdir, of_dir(req, dir),
-       (fuse_req_t req, fuse_ino_t dir, const char *name, mode_t mode),
-       (req, dir, name, mode))
-EITHER(symlink, of_ino(dir),
-       (fuse_req_t req, const char *to, fuse_ino_t dir, const char *name),
-       (req, to, dir, name))
+#define DEFINE_DRAFTS(op, is_draft, code, decl, use) \
+	static void any_##op decl                    \
+	{                                            \
+		if (is_draft)                        \
+			draft.op use;                \
+		else                                 \
+			fs_reply_errno(req, code);   \
+	}
+OPERATIONS(DEFINE_BOTH, DEFINE_DRAFTS)
 
-/* ---- the others ---- */
+/* What cannot be moved within tensors/ can be copied to and from shards/. */
+static int rename_code(struct fs *fs, uint64_t from, uint64_t to)
+{
+	fs_auto_ref a = { 0 }, b = { 0 };
+
+	if (fs_find(fs, from, true, &a, NULL) ||
+	    fs_find(fs, to, true, &b, NULL))
+		return ESTALE;
+	return (a.node.kind == FS_SHARD) == (b.node.kind == FS_SHARD) ? EPERM :
+									EXDEV;
+}
 
 static void any_rename(fuse_req_t req, fuse_ino_t dir, const char *name,
 		       fuse_ino_t to, const char *new_name, unsigned flags)
 {
-	bool drafts = fs_ino_is_draft(dir) || fs_ino_is_draft(to) ||
-		      (may_name(req, dir) && may_name(req, to));
+	if (fs_ino_is_draft(dir) || fs_ino_is_draft(to) ||
+	    (may_name(req, dir) && may_name(req, to)))
+		draft.rename(req, dir, name, to, new_name, flags);
+	else
+		fs_reply_errno(req, rename_code(fs_of(req), dir, to));
+}
 
-	(drafts ? &draft : &plain)->rename(req, dir, name, to, new_name, flags);
+static void no_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t dir,
+		    const char *name)
+{
+	(void)ino;
+	(void)dir;
+	(void)name;
+	fs_reply_errno(req, EPERM);
 }
 
 static void add(struct fuse_lowlevel_ops *ops)
@@ -112,28 +150,11 @@ static void add(struct fuse_lowlevel_ops *ops)
 	plain = *ops;
 	fs_draft_ops_names(&draft);
 	fs_draft_ops_files(&draft);
-	ops->getattr = any_getattr;
-	ops->open = any_open;
-	ops->release = any_release;
-	ops->flush = any_flush;
-	ops->read = any_read;
-	ops->fsync = any_fsync;
-	ops->fsyncdir = any_fsyncdir;
-	ops->rmdir = any_rmdir;
-	ops->unlink = any_unlink;
-	ops->readlink = any_readlink;
-	ops->statfs = any_statfs;
-	ops->getxattr = any_getxattr;
-	ops->listxattr = any_listxattr;
-	ops->setattr = any_setattr;
-	ops->lseek = any_lseek;
-	ops->write = any_write;
-	ops->fallocate = any_fallocate;
-	ops->create = any_create;
-	ops->mknod = any_mknod;
-	ops->mkdir = any_mkdir;
-	ops->symlink = any_symlink;
+#define SET(op, ...) ops->op = any_##op;
+	OPERATIONS(SET, SET)
+#undef SET
 	ops->rename = any_rename;
+	ops->link = no_link;
 }
 
 /*
