@@ -121,6 +121,24 @@ void fs_draft_tree_end(struct fs_draft_tree *s)
 	ck_draft_end(s->draft);
 }
 
+void fs_draft_tree_end_begun(struct fs_draft_tree *const *s)
+{
+	if (*s)
+		fs_draft_tree_end(*s);
+}
+
+int fs_draft_tree_begin_in(struct fs_draft_tree *s, uint64_t dir,
+			   struct fs_draft_tree **begun,
+			   struct fs_draft_tree_place *at)
+{
+	int ret = fs_draft_tree_begin(s);
+
+	if (ret)
+		return ret;
+	*begun = s;
+	return fs_draft_tree_dir(s, dir, at);
+}
+
 bool fs_draft_tree_shows(mode_t mode)
 {
 	return S_ISREG(mode) || S_ISDIR(mode) || S_ISLNK(mode);
@@ -166,25 +184,52 @@ static struct fs_draft_tree_name *by_name(
 	return n;
 }
 
-static void release_parents(struct fs_draft_tree *s,
-			    struct fs_draft_tree_name *n);
+static void remove_node(struct fs_draft_tree *s, struct fs_draft_tree_name *n)
+{
+	struct fs_draft_tree_name **at = ino_chain(s, n->ino);
 
-/* Out of the chain of names; it keeps its number. */
-static void unname(struct fs_draft_tree *s, struct fs_draft_tree_name *n)
+	while (*at != n)
+		at = &(*at)->next_ino;
+	*at = n->next_ino;
+	free_node(n);
+}
+
+/* Out of the chain of names; what it was in is returned. */
+static struct fs_draft_tree_name *unchain(struct fs_draft_tree *s,
+					  struct fs_draft_tree_name *n)
 {
 	struct fs_draft_tree_name **at = name_chain(s, n->parent, n->name);
-	struct fs_draft_tree_name *parent = n->parent;
 
 	while (*at != n)
 		at = &(*at)->next_name;
 	*at = n->next_name;
+	if (n->parent)
+		n->parent->kids--;
+	return n->parent;
+}
+
+/* @n and those above it, as far as nobody needs them any more. */
+static void release_parents(struct fs_draft_tree *s,
+			    struct fs_draft_tree_name *n)
+{
+	while (n && !n->refs && !n->kids) {
+		struct fs_draft_tree_name *parent =
+			n->name ? unchain(s, n) : NULL;
+
+		remove_node(s, n);
+		n = parent;
+	}
+}
+
+/* It keeps its number. */
+static void unname(struct fs_draft_tree *s, struct fs_draft_tree_name *n)
+{
+	struct fs_draft_tree_name *parent = unchain(s, n);
+
 	free(n->name);
 	n->name = NULL;
 	n->parent = NULL;
-	if (parent) {
-		parent->kids--;
-		release_parents(s, parent);
-	}
+	release_parents(s, parent);
 }
 
 /* Takes @name. */
@@ -201,43 +246,26 @@ static void rename_node(struct fs_draft_tree *s, struct fs_draft_tree_name *n,
 		parent->kids++;
 }
 
-static void remove_node(struct fs_draft_tree *s, struct fs_draft_tree_name *n)
-{
-	struct fs_draft_tree_name **at = ino_chain(s, n->ino);
-
-	while (*at != n)
-		at = &(*at)->next_ino;
-	*at = n->next_ino;
-	free_node(n);
-}
-
-/* @n and those above it, as far as nobody needs them any more. */
-static void release_parents(struct fs_draft_tree *s,
-			    struct fs_draft_tree_name *n)
-{
-	while (n && !n->refs && !n->kids) {
-		struct fs_draft_tree_name *parent = n->parent;
-
-		if (n->name) {
-			/* one step of unname(), without coming back here */
-			struct fs_draft_tree_name **at =
-				name_chain(s, parent, n->name);
-
-			while (*at != n)
-				at = &(*at)->next_name;
-			*at = n->next_name;
-			if (parent)
-				parent->kids--;
-		}
-		remove_node(s, n);
-		n = parent;
-	}
-}
-
 static bool is_same(const struct fs_draft_tree_name *n, const struct stat *st)
 {
 	return n->dev == st->st_dev && n->id == st->st_ino &&
 	       n->type == (st->st_mode & S_IFMT);
+}
+
+struct fs_draft_tree_name *fs_draft_tree_add(struct fs_draft_tree *s,
+					     const struct stat *st)
+{
+	struct fs_draft_tree_name *n = calloc(1, sizeof(*n));
+
+	if (!n)
+		return NULL;
+	n->ino = FS_INO_SHARD | ++s->last;
+	n->dev = st->st_dev;
+	n->id = st->st_ino;
+	n->type = st->st_mode & S_IFMT;
+	n->next_ino = *ino_chain(s, n->ino);
+	*ino_chain(s, n->ino) = n;
+	return n;
 }
 
 static struct fs_draft_tree_name *add_node(struct fs_draft_tree *s,
@@ -245,21 +273,13 @@ static struct fs_draft_tree_name *add_node(struct fs_draft_tree *s,
 					   const char *name,
 					   const struct stat *st)
 {
-	struct fs_draft_tree_name *n = calloc(1, sizeof(*n));
 	char *copy = strdup(name);
+	struct fs_draft_tree_name *n = copy ? fs_draft_tree_add(s, st) : NULL;
 
-	if (!n || !copy) {
-		free(n);
+	if (n)
+		rename_node(s, n, parent, copy);
+	else
 		free(copy);
-		return NULL;
-	}
-	n->ino = FS_INO_SHARD | ++s->last;
-	n->dev = st->st_dev;
-	n->id = st->st_ino;
-	n->type = st->st_mode & S_IFMT;
-	n->next_ino = *ino_chain(s, n->ino);
-	*ino_chain(s, n->ino) = n;
-	rename_node(s, n, parent, copy);
 	return n;
 }
 
@@ -318,22 +338,15 @@ void fs_draft_tree_forget(struct fs_draft_tree *s, uint64_t ino, uint64_t nr)
 	pthread_mutex_unlock(&s->lock);
 }
 
-static void drop(struct fs_draft_tree *s, struct fs_draft_tree_name *parent,
-		 const char *name)
-{
-	struct fs_draft_tree_name *n = by_name(s, parent, name);
-
-	if (n)
-		unname(s, n);
-}
-
 void fs_draft_tree_drop(struct fs_draft_tree *s, uint64_t dir, const char *name)
 {
-	struct fs_draft_tree_name *parent;
+	struct fs_draft_tree_name *parent, *n = NULL;
 
 	pthread_mutex_lock(&s->lock);
 	if (find_parent(s, dir, &parent))
-		drop(s, parent, name);
+		n = by_name(s, parent, name);
+	if (n)
+		unname(s, n);
 	pthread_mutex_unlock(&s->lock);
 }
 
@@ -444,60 +457,51 @@ static int open_at(int base, const char *path, struct fs_draft_tree_place *out)
 		       out->dir;
 }
 
-int fs_draft_tree_place(struct fs_draft_tree *s, uint64_t ino,
-			struct fs_draft_tree_place *out)
+/* Opens the directory that @ino is in, or @self is, and says which file it is. */
+static int locate(struct fs_draft_tree *s, uint64_t ino, bool self,
+		  struct fs_draft_tree_place *out)
 {
 	char path[PATH_MAX] = "";
-	struct fs_draft_tree_name *n;
-	int base = -1, ret = 0;
+	const struct fs_draft_tree_name *n;
+	int base = -1, ret;
 
 	*out = (struct fs_draft_tree_place){ .dir = s->draft->files_fd };
 	if (ino == FS_INO_SHARDS)
 		return 0;
 	pthread_mutex_lock(&s->lock);
 	n = fs_draft_tree_node_of(s, ino);
-	ret = n && n->name ? fs_draft_tree_path_of(s, n->parent, &base, path) :
-			     -ESTALE;
+	ret = n && (self || n->name) ?
+		      fs_draft_tree_path_of(s, self ? n : n->parent, &base,
+					    path) :
+		      -ESTALE;
 	if (!ret) {
 		out->dev = n->dev;
 		out->id = n->id;
-		memcpy(out->name, n->name, strlen(n->name) + 1);
+		if (!self)
+			strcpy(out->name, n->name);
 	}
 	pthread_mutex_unlock(&s->lock);
 	return ret ? ret : open_at(base, path, out);
 }
 
-/* It may be another directory by now that has the name. */
-static int check_dir(const struct fs_draft_tree_place *p, dev_t dev, ino_t id)
+int fs_draft_tree_place(struct fs_draft_tree *s, uint64_t ino,
+			struct fs_draft_tree_place *out)
 {
-	struct stat st;
-
-	if (fstat(p->dir, &st))
-		return -errno;
-	return st.st_dev == dev && st.st_ino == id ? 0 : -ESTALE;
+	return locate(s, ino, false, out);
 }
 
 int fs_draft_tree_dir(struct fs_draft_tree *s, uint64_t ino,
 		      struct fs_draft_tree_place *out)
 {
-	char path[PATH_MAX] = "";
-	struct fs_draft_tree_name *n;
-	ino_t id = 0;
-	dev_t dev = 0;
-	int base = -1, ret = 0;
+	struct stat st;
+	int ret = locate(s, ino, true, out);
 
-	*out = (struct fs_draft_tree_place){ .dir = s->draft->files_fd };
-	if (ino == FS_INO_SHARDS)
-		return 0;
-	pthread_mutex_lock(&s->lock);
-	n = fs_draft_tree_node_of(s, ino);
-	ret = n ? fs_draft_tree_path_of(s, n, &base, path) : -ESTALE;
-	if (!ret)
-		dev = n->dev, id = n->id;
-	pthread_mutex_unlock(&s->lock);
-	if (!ret)
-		ret = open_at(base, path, out);
-	return ret ? ret : check_dir(out, dev, id);
+	if (ret || ino == FS_INO_SHARDS)
+		return ret;
+	if (fstat(out->dir, &st))
+		return -errno;
+	/* it may be another by now that has the name */
+	return st.st_dev == out->dev && st.st_ino == out->id ? 0 : -ESTALE;
 }
 
 void fs_draft_tree_place_end(const struct fs_draft_tree_place *p)

@@ -208,8 +208,7 @@ static int give(int fd, int dir, mode_t mode,
 	return 0;
 }
 
-static int make_file(struct fs_draft_tree *s,
-		     const struct fs_draft_tree_place *at, const char *name,
+static int make_file(const struct fs_draft_tree_place *at, const char *name,
 		     mode_t mode, int flags,
 		     const struct fs_draft_tree_who *who, int *fd)
 {
@@ -217,7 +216,6 @@ static int make_file(struct fs_draft_tree *s,
 			O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
 	int ret;
 
-	(void)s;
 	*fd = openat(at->dir, name, how, mode & 07777);
 	if (*fd < 0)
 		return -errno;
@@ -237,7 +235,7 @@ static int create(struct fs_draft_tree *s, uint64_t dir, const char *name,
 	int ret = fs_draft_tree_dir(s, dir, &at);
 
 	if (!ret)
-		ret = make_file(s, &at, name, mode, flags, who, &f->fd);
+		ret = make_file(&at, name, mode, flags, who, &f->fd);
 	if (ret)
 		return ret;
 	/* of the file that is open, for another may have its name by now */
@@ -277,13 +275,14 @@ int fs_draft_tree_create(struct fs_draft_tree *s, uint64_t dir,
 	return 0;
 }
 
-static int make_dir(struct fs_draft_tree *s, uint64_t dir, const char *name,
-		    mode_t mode, const struct fs_draft_tree_who *who,
-		    struct fs_draft_tree_node *out)
+int fs_draft_tree_mkdir(struct fs_draft_tree *s, uint64_t dir, const char *name,
+			mode_t mode, const struct fs_draft_tree_who *who,
+			struct fs_draft_tree_node *out)
 {
 	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
+	fs_auto_begun struct fs_draft_tree *begun = NULL;
 	ck_auto_fd int fd = -1;
-	int ret = fs_draft_tree_dir(s, dir, &at);
+	int ret = fs_draft_tree_begin_in(s, dir, &begun, &at);
 
 	if (ret)
 		return ret;
@@ -292,19 +291,6 @@ static int make_dir(struct fs_draft_tree *s, uint64_t dir, const char *name,
 	fd = ck_beneath_dir(at.dir, name);
 	ret = fd < 0 ? fd : give(fd, at.dir, mode, who);
 	return ret ? ret : take(s, &at, dir, name, out);
-}
-
-int fs_draft_tree_mkdir(struct fs_draft_tree *s, uint64_t dir, const char *name,
-			mode_t mode, const struct fs_draft_tree_who *who,
-			struct fs_draft_tree_node *out)
-{
-	int ret = fs_draft_tree_begin(s);
-
-	if (ret)
-		return ret;
-	ret = make_dir(s, dir, name, mode, who, out);
-	fs_draft_tree_end(s);
-	return ret;
 }
 
 /* Whether @who is to change names himself, and not the worker. */
@@ -357,13 +343,15 @@ static int have_renamed(struct fs_draft_tree *s, uint64_t dir, const char *name,
 	return put(who, &q, ret);
 }
 
-static int make_link(struct fs_draft_tree *s, uint64_t dir, const char *name,
-		     const char *to, const struct fs_draft_tree_who *who,
-		     struct fs_draft_tree_node *out)
+int fs_draft_tree_symlink(struct fs_draft_tree *s, uint64_t dir,
+			  const char *name, const char *to,
+			  const struct fs_draft_tree_who *who,
+			  struct fs_draft_tree_node *out)
 {
 	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
+	fs_auto_begun struct fs_draft_tree *begun = NULL;
+	int ret = fs_draft_tree_begin_in(s, dir, &begun, &at);
 	int depth = fs_draft_tree_depth(s, dir);
-	int ret = fs_draft_tree_dir(s, dir, &at);
 
 	if (ret)
 		return ret;
@@ -376,37 +364,22 @@ static int make_link(struct fs_draft_tree *s, uint64_t dir, const char *name,
 	return ret ? ret : take(s, &at, dir, name, out);
 }
 
-int fs_draft_tree_symlink(struct fs_draft_tree *s, uint64_t dir,
-			  const char *name, const char *to,
-			  const struct fs_draft_tree_who *who,
-			  struct fs_draft_tree_node *out)
-{
-	int ret = fs_draft_tree_begin(s);
-
-	if (ret)
-		return ret;
-	ret = make_link(s, dir, name, to, who, out);
-	fs_draft_tree_end(s);
-	return ret;
-}
-
 int fs_draft_tree_unlink(struct fs_draft_tree *s, uint64_t dir,
 			 const char *name, bool is_dir,
 			 const struct fs_draft_tree_who *who)
 {
 	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
-	int ret = fs_draft_tree_begin(s);
+	fs_auto_begun struct fs_draft_tree *begun = NULL;
+	int ret = fs_draft_tree_begin_in(s, dir, &begun, &at);
 
 	if (ret)
 		return ret;
-	ret = fs_draft_tree_dir(s, dir, &at);
-	if (!ret && himself(who))
+	if (himself(who))
 		ret = have_removed(s, dir, name, is_dir, who);
-	else if (!ret && unlinkat(at.dir, name, is_dir ? AT_REMOVEDIR : 0))
+	else if (unlinkat(at.dir, name, is_dir ? AT_REMOVEDIR : 0))
 		ret = -errno;
 	if (!ret || ret == -ENOENT)
 		fs_draft_tree_drop(s, dir, name);
-	fs_draft_tree_end(s);
 	return ret;
 }
 
@@ -433,11 +406,9 @@ int fs_draft_tree_rename(struct fs_draft_tree *s, uint64_t dir,
 {
 	fs_auto_place struct fs_draft_tree_place from = { .dir = -1 };
 	fs_auto_place struct fs_draft_tree_place to = { .dir = -1 };
-	int ret = fs_draft_tree_begin(s);
+	fs_auto_begun struct fs_draft_tree *begun = NULL;
+	int ret = fs_draft_tree_begin_in(s, dir, &begun, &from);
 
-	if (ret)
-		return ret;
-	ret = fs_draft_tree_dir(s, dir, &from);
 	if (!ret)
 		ret = fs_draft_tree_dir(s, new_dir, &to);
 	if (!ret)
@@ -451,7 +422,6 @@ int fs_draft_tree_rename(struct fs_draft_tree *s, uint64_t dir,
 	if (!ret)
 		fs_draft_tree_move(s, dir, name, new_dir, new_name,
 				   flags & EXCHANGE);
-	fs_draft_tree_end(s);
 	return ret;
 }
 

@@ -75,6 +75,19 @@ int fs_draft_tree_dir(struct fs_draft_tree *s, uint64_t ino,
 void fs_draft_tree_place_end(const struct fs_draft_tree_place *p);
 #define fs_auto_place __attribute__((cleanup(fs_draft_tree_place_end)))
 
+/*
+ * Begins a change in directory @dir, which is @at then, and ends with the scope
+ * of @begun.
+ */
+int fs_draft_tree_begin_in(struct fs_draft_tree *s, uint64_t dir,
+			   struct fs_draft_tree **begun,
+			   struct fs_draft_tree_place *at);
+void fs_draft_tree_end_begun(struct fs_draft_tree *const *s);
+#define fs_auto_begun __attribute__((cleanup(fs_draft_tree_end_begun)))
+
+/* With the lock held; a node without a name.  NULL: no memory. */
+struct fs_draft_tree_name *fs_draft_tree_add(struct fs_draft_tree *s,
+					     const struct stat *st);
 /* With the lock held; NULL: none. */
 struct fs_draft_tree_name *fs_draft_tree_node_of(struct fs_draft_tree *s,
 						 uint64_t ino);

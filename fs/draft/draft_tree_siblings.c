@@ -23,22 +23,15 @@
 /* Under the lock.  Takes @fd; the table keeps the node for good. */
 static int add_root(struct fs_draft_tree *s, int fd)
 {
-	struct fs_draft_tree_name *n = calloc(1, sizeof(*n)), **at;
 	struct stat st;
+	struct fs_draft_tree_name *n =
+		fstat(fd, &st) ? NULL : fs_draft_tree_add(s, &st);
 
-	if (!n || fstat(fd, &st)) {
-		free(n);
+	if (!n) {
 		close(fd);
 		return -ENOMEM;
 	}
-	n->ino = FS_INO_SHARD | ++s->last;
-	n->dev = st.st_dev;
-	n->id = st.st_ino;
-	n->type = S_IFDIR;
 	n->refs = 1;
-	at = &s->by_ino[n->ino % FS_DRAFT_TREE_BUCKETS];
-	n->next_ino = *at;
-	*at = n;
 	s->beside_fd = fd;
 	s->beside = n;
 	return 0;

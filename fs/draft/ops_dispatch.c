@@ -168,7 +168,7 @@ static int ask(struct fs *fs, uint64_t ino, int mask, struct fs_question *q)
 
 	if (ret)
 		return ret;
-	if (fs_draft_ref_is_file(&r))
+	if (fs_draft_is_file(r.ino))
 		return fs_draft_tree_ask(r.s->files, r.ino, mask, q);
 	if (mask & W_OK)
 		mask |= X_OK;

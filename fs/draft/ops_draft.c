@@ -117,7 +117,7 @@ static int ask_him(void *ctx, struct fs_question *q)
 }
 
 /* Of others' what an ordinary user's mount makes is his, as all else. */
-static struct fs_draft_tree_who who(fuse_req_t req)
+struct fs_draft_tree_who fs_draft_who(fuse_req_t req)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
 	bool himself = fs_of(req)->asker && !geteuid() && ctx->uid;
@@ -141,7 +141,7 @@ static uint64_t fixed_name(uint64_t dir, const char *name)
 int fs_draft_ref_lookup(struct fs_draft_ref *r, const char *name,
 			struct fs_draft_tree_node *out)
 {
-	if (fs_draft_ref_is_file(r))
+	if (fs_draft_is_file(r->ino))
 		return fs_draft_tree_lookup(r->s->files, r->ino, name, out);
 	out->ino = fixed_name(r->ino, name);
 	if (!out->ino) {
@@ -207,7 +207,7 @@ int fs_draft_list(struct fs *fs, uint64_t ino, struct fs_shard_list **out)
 	int ret = fs_draft_ref_find(fs, ino, &r);
 
 	return ret ? ret :
-	       fs_draft_ref_is_file(&r) ?
+	       fs_draft_is_file(r.ino) ?
 		     fs_draft_tree_list(r.s->files, r.ino, out) :
 		     list_own(&r, out);
 }
@@ -249,7 +249,7 @@ static int find_dir(struct fs *fs, uint64_t ino, struct fs_draft_ref *r)
 {
 	int ret = fs_draft_ref_find(fs, ino, r);
 
-	return ret ? ret : fs_draft_ref_is_file(r) ? 0 : -EPERM;
+	return ret ? ret : fs_draft_is_file(r->ino) ? 0 : -EPERM;
 }
 
 /* shards/ is there from the beginning; who removed it may make it again. */
@@ -261,7 +261,7 @@ static int make_dir(struct fs *fs, uint64_t parent, const char *name,
 
 	if (ret)
 		return ret;
-	if (fs_draft_ref_is_file(r))
+	if (fs_draft_is_file(r->ino))
 		return fs_draft_tree_mkdir(r->s->files, r->ino, name, mode, by,
 					   node);
 	node->ino = fixed_name(r->ino, name);
@@ -274,7 +274,7 @@ static int make_dir(struct fs *fs, uint64_t parent, const char *name,
 static void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 		     mode_t mode)
 {
-	const struct fs_draft_tree_who by = who(req);
+	const struct fs_draft_tree_who by = fs_draft_who(req);
 	struct fs_draft_tree_node node = { .ino = FS_INO_ROOT };
 	struct fs *fs = fs_of(req);
 	fs_auto_draft_ref r = { .drafts = fs->drafts, .ino = FS_INO_ROOT };
@@ -297,7 +297,7 @@ static void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 static void op_symlink(fuse_req_t req, const char *to, fuse_ino_t parent,
 		       const char *name)
 {
-	const struct fs_draft_tree_who by = who(req);
+	const struct fs_draft_tree_who by = fs_draft_who(req);
 	struct fs_draft_tree_node node;
 	fs_auto_draft_ref r = { 0 };
 	int ret = find_dir(fs_of(req), parent, &r);
@@ -311,7 +311,7 @@ static void op_symlink(fuse_req_t req, const char *to, fuse_ino_t parent,
 static void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name,
 		     mode_t mode, dev_t rdev)
 {
-	const struct fs_draft_tree_who by = who(req);
+	const struct fs_draft_tree_who by = fs_draft_who(req);
 	struct fs_draft_tree_file *f;
 	struct fs_draft_tree_node node;
 	fs_auto_draft_ref r = { 0 };
@@ -335,7 +335,7 @@ static int remove_name(struct fs_draft_ref *r, const char *name, bool is_dir,
 	struct fs_shard_list *l;
 	int ret;
 
-	if (fs_draft_ref_is_file(r))
+	if (fs_draft_is_file(r->ino))
 		return fs_draft_tree_unlink(r->s->files, r->ino, name, is_dir,
 					    by);
 	if (fixed_name(r->ino, name) != FS_INO_SHARDS)
@@ -353,7 +353,7 @@ static int remove_name(struct fs_draft_ref *r, const char *name, bool is_dir,
 static void remove_in(fuse_req_t req, fuse_ino_t parent, const char *name,
 		      bool is_dir)
 {
-	const struct fs_draft_tree_who by = who(req);
+	const struct fs_draft_tree_who by = fs_draft_who(req);
 	fs_auto_draft_ref r = { 0 };
 	int ret = fs_draft_ref_find(fs_of(req), parent, &r);
 
@@ -377,11 +377,6 @@ static void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 	}
 	ret = fs_drafts_rmdir(fs_of(req)->drafts, name);
 	fs_reply_errno(req, ret == -ENOENT ? EPERM : -ret);
-}
-
-static bool is_of_shards(uint64_t ino)
-{
-	return ino == FS_INO_SHARDS || ino & FS_INO_SHARD;
 }
 
 /* Of the root index, which comes last: a rename that fails was not done. */
@@ -422,12 +417,12 @@ static int rename_in(struct fs *fs, uint64_t parent, const char *name,
 
 	if (fs_ino_mounted(parent) != fs_ino_mounted(new_parent))
 		return -EXDEV;
-	if (!ret && is_of_shards(to) != is_of_shards(r.ino))
+	if (!ret && fs_draft_is_file(to) != fs_draft_is_file(r.ino))
 		ret = fs_slices_has(to) || fs_slices_has(r.ino) ? -EXDEV :
 								  -EPERM;
 	if (ret)
 		return ret;
-	if (!is_of_shards(to))
+	if (!fs_draft_is_file(to))
 		return fs_siblings_rename(&r, name, to, new_name, flags, by,
 					  err);
 	if (to == FS_INO_SHARDS && fs_drafts_by_rename(fs->drafts))
@@ -464,7 +459,7 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 		      fuse_ino_t new_parent, const char *new_name,
 		      unsigned flags)
 {
-	const struct fs_draft_tree_who by = who(req);
+	const struct fs_draft_tree_who by = fs_draft_who(req);
 	struct fs *fs = fs_of(req);
 	struct ck_err err = { 0 };
 	int ret = -EXDEV;

@@ -37,10 +37,12 @@ void fs_draft_ref_end(const struct fs_draft_ref *r);
 	__attribute__((cleanup(fs_draft_ref_end))) struct fs_draft_ref
 
 /* Whether it is shards/, or below. */
-static inline bool fs_draft_ref_is_file(const struct fs_draft_ref *r)
+static inline bool fs_draft_is_file(uint64_t ino)
 {
-	return r->ino == FS_INO_SHARDS || (r->ino & FS_INO_SHARD);
+	return ino == FS_INO_SHARDS || (ino & FS_INO_SHARD);
 }
+/* Who made the request. */
+struct fs_draft_tree_who fs_draft_who(fuse_req_t req);
 /* 0, or the number with a line where the fault is not the caller's. */
 void fs_draft_ref_reply(fuse_req_t req, int ret, const struct ck_err *err);
 /* Attributes of any inode of a draft. */

@@ -143,7 +143,7 @@ static int make(struct fs_draft_ref *r, const char *name, mode_t mode,
 		ret = fs_slices_open(r, flags, o);
 		return ret ? ret : fs_draft_ref_attr(r, NULL, &node->st);
 	}
-	if (!fs_draft_ref_is_file(r)) {
+	if (!fs_draft_is_file(r->ino)) {
 		ret = fs_slices_create(r, name, flags, o);
 		if (ret == -ENOENT)
 			return fs_siblings_create(r, name, mode, flags, by,
@@ -202,9 +202,7 @@ static int create(fuse_req_t req, uint64_t parent, const char *name,
 		  struct fs_open *o, struct fs_draft_ref *r,
 		  struct fs_draft_tree_node *node)
 {
-	const struct fuse_ctx *ctx = fuse_req_ctx(req);
-	const struct fs_draft_tree_who by = { .uid = ctx->uid,
-					      .gid = ctx->gid };
+	const struct fs_draft_tree_who by = fs_draft_who(req);
 	int ret = fs_draft_ref_find(fs_of(req), parent, r);
 
 	if (ret)
@@ -372,7 +370,7 @@ static void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
 
 	(void)datasync;
 	(void)fi;
-	if (!ret && fs_draft_ref_is_file(&r))
+	if (!ret && fs_draft_is_file(r.ino))
 		ret = fs_draft_tree_sync_dir(r.s->files, r.ino, &err);
 	fs_draft_ref_reply(req, ret, &err);
 }
@@ -462,7 +460,7 @@ static int set(const struct fs_draft_ref *r, uid_t by,
 {
 	int ret;
 
-	if (r->ino & FS_INO_SHARD || r->ino == FS_INO_SHARDS)
+	if (fs_draft_is_file(r->ino))
 		return fs_draft_tree_set(r->s->files, r->ino, f, attr, to_set,
 					 st);
 	ret = fs_draft_ref_attr(r, f, st);
