@@ -83,33 +83,16 @@ void fs_question_anew(struct fs_question *q)
 	add(q, FS_ASK_ANEW, "", 0, 0, 0);
 }
 
-static void add_pair(struct fs_question *q, unsigned kind, const char *name,
-		     const char *other, int mask)
+void fs_question_change(struct fs_question *q, enum fs_ask_kind what,
+			const char *name, const char *other, int flags)
 {
 	ck_auto_str struct ck_str text = { 0 };
 
-	ck_str_fmt(&text, "%s/%s", name, other);
+	ck_str_fmt(&text, "%s%s%s", name, other ? "/" : "", other ? other : "");
 	q->changes = true;
 	q->text.failed |= text.failed;
 	if (!text.failed)
-		add(q, kind, text.v, mask, 0, 0);
-}
-
-void fs_question_link(struct fs_question *q, const char *name, const char *to)
-{
-	add_pair(q, FS_ASK_LINK, name, to, 0);
-}
-
-void fs_question_remove(struct fs_question *q, const char *name, bool is_dir)
-{
-	q->changes = true;
-	add(q, FS_ASK_REMOVE, name, is_dir ? AT_REMOVEDIR : 0, 0, 0);
-}
-
-void fs_question_rename(struct fs_question *q, const char *name,
-			const char *new_name, unsigned flags)
-{
-	add_pair(q, FS_ASK_RENAME, name, new_name, (int)flags);
+		add(q, what, text.v, flags, 0, 0);
 }
 
 static bool put_more(struct fs_asker *a, const struct fs_ask_order *order)

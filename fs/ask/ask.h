@@ -54,15 +54,21 @@ void fs_question_file(struct fs_question *q, const char *name, int mask,
 		      dev_t dev, ino_t ino);
 /* Forgets the directories. */
 void fs_question_anew(struct fs_question *q);
+/* What is in a question: the calls above, and what is to be done with a name. */
+enum fs_ask_kind {
+	FS_ASK_DIR,
+	FS_ASK_FILE,
+	FS_ASK_ANEW,
+	FS_ASK_LINK, /* it becomes a link to @other */
+	FS_ASK_REMOVE, /* @flags: AT_REMOVEDIR */
+	FS_ASK_RENAME, /* to @other; @flags of renameat2() */
+};
 /*
- * The caller is to do this in the last of the directories: the answer is that of
- * symlink(2), unlink(2) or rmdir(2), renameat2(2).
+ * The caller is to do it in the last of the directories; @name of a rename is in
+ * the one before.  The answer is that of the call.  @other: NULL where it has none.
  */
-void fs_question_link(struct fs_question *q, const char *name, const char *to);
-void fs_question_remove(struct fs_question *q, const char *name, bool is_dir);
-/* @name is in the directory before the last. */
-void fs_question_rename(struct fs_question *q, const char *name,
-			const char *new_name, unsigned flags);
+void fs_question_change(struct fs_question *q, enum fs_ask_kind what,
+			const char *name, const char *other, int flags);
 
 /* Who asks, as FUSE says. */
 struct fs_caller {

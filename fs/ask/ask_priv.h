@@ -36,21 +36,12 @@ struct fs_ask_started {
 };
 
 /*
- * The name of a link is "NAME/TEXT", that of a rename "NAME/NEW".  @mask of a rename
- * is its flags, of what is removed AT_REMOVEDIR or 0.
+ * @mask of a change is its flags, and the name "NAME/OTHER" where there is one.
  */
-enum {
-	FS_ASK_DIR,
-	FS_ASK_FILE,
-	FS_ASK_ANEW,
-	FS_ASK_LINK,
-	FS_ASK_REMOVE,
-	FS_ASK_RENAME,
-};
 struct fs_ask_item {
 	uint64_t dev, ino; /* ino 0: any */
 	uint32_t name_len; /* the NUL not counted */
-	uint16_t kind, mask;
+	uint16_t kind, mask; /* enum fs_ask_kind */
 };
 
 /* Bytes that an item takes. */

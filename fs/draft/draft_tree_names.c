@@ -299,48 +299,25 @@ static bool himself(const struct fs_draft_tree_who *who)
 	return who && who->ask;
 }
 
-/* Ends @q; @ret: what went wrong before it was put. */
-static int put(const struct fs_draft_tree_who *who, struct fs_question *q,
-	       int ret)
+/*
+ * Has him do it in @dir; @to: where a rename leads, else 0.  A link he makes, for
+ * by its name the worker may change no owner (set_link()).
+ */
+static int have_changed(struct fs_draft_tree *s,
+			const struct fs_draft_tree_who *who, uint64_t dir,
+			uint64_t to, enum fs_ask_kind what, const char *name,
+			const char *other, int flags)
 {
+	struct fs_question q = { 0 };
+	int ret = fs_draft_tree_ask_dir(s, dir, &q);
+
+	if (!ret && to)
+		ret = fs_draft_tree_ask_dir(s, to, &q);
+	fs_question_change(&q, what, name, other, flags);
 	if (!ret)
-		ret = who->ask(who->ctx, q);
-	ck_str_free(&q->text);
+		ret = who->ask(who->ctx, &q);
+	ck_str_free(&q.text);
 	return ret;
-}
-
-/* By its name the worker may change no owner (set_link()). */
-static int have_linked(struct fs_draft_tree *s, uint64_t dir, const char *name,
-		       const char *to, const struct fs_draft_tree_who *who)
-{
-	struct fs_question q = { 0 };
-	int ret = fs_draft_tree_ask_dir(s, dir, &q);
-
-	fs_question_link(&q, name, to);
-	return put(who, &q, ret);
-}
-
-static int have_removed(struct fs_draft_tree *s, uint64_t dir, const char *name,
-			bool is_dir, const struct fs_draft_tree_who *who)
-{
-	struct fs_question q = { 0 };
-	int ret = fs_draft_tree_ask_dir(s, dir, &q);
-
-	fs_question_remove(&q, name, is_dir);
-	return put(who, &q, ret);
-}
-
-static int have_renamed(struct fs_draft_tree *s, uint64_t dir, const char *name,
-			uint64_t new_dir, const char *new_name, unsigned flags,
-			const struct fs_draft_tree_who *who)
-{
-	struct fs_question q = { 0 };
-	int ret = fs_draft_tree_ask_dir(s, dir, &q);
-
-	if (!ret)
-		ret = fs_draft_tree_ask_dir(s, new_dir, &q);
-	fs_question_rename(&q, name, new_name, flags);
-	return put(who, &q, ret);
 }
 
 int fs_draft_tree_symlink(struct fs_draft_tree *s, uint64_t dir,
@@ -358,7 +335,7 @@ int fs_draft_tree_symlink(struct fs_draft_tree *s, uint64_t dir,
 	if (depth < 0 || !ck_dir_tree_link_ok((unsigned)depth, to))
 		return -EPERM;
 	if (himself(who))
-		ret = have_linked(s, dir, name, to, who);
+		ret = have_changed(s, who, dir, 0, FS_ASK_LINK, name, to, 0);
 	else
 		ret = symlinkat(to, at.dir, name) ? -errno : 0;
 	return ret ? ret : take(s, &at, dir, name, out);
@@ -371,12 +348,14 @@ int fs_draft_tree_unlink(struct fs_draft_tree *s, uint64_t dir,
 	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
 	fs_auto_begun struct fs_draft_tree *begun = NULL;
 	int ret = fs_draft_tree_begin_in(s, dir, &begun, &at);
+	int flags = is_dir ? AT_REMOVEDIR : 0;
 
 	if (ret)
 		return ret;
 	if (himself(who))
-		ret = have_removed(s, dir, name, is_dir, who);
-	else if (unlinkat(at.dir, name, is_dir ? AT_REMOVEDIR : 0))
+		ret = have_changed(s, who, dir, 0, FS_ASK_REMOVE, name, NULL,
+				   flags);
+	else if (unlinkat(at.dir, name, flags))
 		ret = -errno;
 	if (!ret || ret == -ENOENT)
 		fs_draft_tree_drop(s, dir, name);
@@ -416,7 +395,8 @@ int fs_draft_tree_rename(struct fs_draft_tree *s, uint64_t dir,
 	if (!ret && (flags & EXCHANGE))
 		ret = check_link(s, &to, new_name, dir);
 	if (!ret && himself(who))
-		ret = have_renamed(s, dir, name, new_dir, new_name, flags, who);
+		ret = have_changed(s, who, dir, new_dir, FS_ASK_RENAME, name,
+				   new_name, (int)flags);
 	else if (!ret)
 		ret = ck_fds_rename(from.dir, name, to.dir, new_name, flags);
 	if (!ret)

@@ -207,7 +207,7 @@ static int link_of(const char *below, const char *to, pid_t pid, uid_t uid)
 	int ret;
 
 	fs_question_dir(&q, below, NULL);
-	fs_question_link(&q, "link", to);
+	fs_question_change(&q, FS_ASK_LINK, "link", to, 0);
 	ret = fs_asker_ask(asker, &who, &q);
 	ck_str_free(&q.text);
 	return ret;
@@ -453,7 +453,7 @@ static int have_removed(uintptr_t *asked)
 	cr_assert(!pthread_create(&starts, NULL, start_such, &ends[0]));
 	cr_assert_eq(fs_asker_new(&a, ends[1], 0, &err), 0, "%s", err.msg);
 	fs_question_dir(&q, dir, NULL);
-	fs_question_remove(&q, "open", false);
+	fs_question_change(&q, FS_ASK_REMOVE, "open", NULL, 0);
 	ret = fs_asker_ask(a, &who, &q);
 	ck_str_free(&q.text);
 	fs_asker_free(a);
