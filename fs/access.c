@@ -104,7 +104,7 @@ static bool refused(fuse_req_t req, uint64_t ino, int mask)
 	int ret = ask_ino(req, ino, mask);
 
 	if (ret)
-		fs_reply_errno(req, -ret);
+		fuse_reply_err(req, -ret);
 	return ret;
 }
 
@@ -270,7 +270,7 @@ static void take(struct call *c)
 	}
 	own = copy_of(c);
 	if (!own || !start_own(own))
-		fs_reply_errno(c->req, EAGAIN);
+		fuse_reply_err(c->req, EAGAIN);
 }
 
 void fs_access_end(void)

@@ -121,10 +121,8 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino,
 	if (!ret && !fs_is_draft(fs, ino))
 		ret = take(fs, ino, &d->list, &err);
 	fi->fh = (uintptr_t)d;
-	if (ret == -ENOENT || ret == -EACCES)
-		fs_reply_errno(req, -ret);
-	else if (ret)
-		fs_reply_fail(req, ret, &err);
+	if (ret)
+		fs_reply_found(req, ret, &err);
 	if (ret || fs_reply_open(req, fi))
 		free_dir(d);
 }
@@ -134,7 +132,7 @@ static void op_releasedir(fuse_req_t req, fuse_ino_t ino,
 {
 	(void)ino;
 	free_dir(dir_of(fi));
-	fs_reply_errno(req, 0);
+	fuse_reply_err(req, 0);
 }
 
 /* ---- reading one ---- */
@@ -249,7 +247,7 @@ static void read_dir(fuse_req_t req, uint64_t ino, size_t size, off_t off,
 	size_t used = 0;
 
 	if (ret) {
-		fs_reply_errno(req, -ret);
+		fuse_reply_err(req, -ret);
 		return;
 	}
 	for (;; pos++) {
@@ -266,7 +264,7 @@ static void read_dir(fuse_req_t req, uint64_t ino, size_t size, off_t off,
 			break;
 		used += len;
 	}
-	fs_reply_buf(req, buf, used);
+	fuse_reply_buf(req, buf, used);
 }
 
 static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,

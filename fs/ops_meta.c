@@ -399,11 +399,9 @@ int fs_lookup(struct fs *fs, uint64_t parent, const char *name,
 void fs_reply_lookup(fuse_req_t req, int ret, const struct fuse_entry_param *e,
 		     const struct ck_err *err)
 {
-	if (ret && (ret == -ENOENT || ret == -EACCES || !*err->msg))
-		fs_reply_errno(req, -ret);
-	else if (ret)
-		fs_reply_fail(req, ret, err);
-	else if (fs_reply_entry(req, e) && e->ino)
+	if (ret)
+		fs_reply_found(req, ret, err);
+	else if (fuse_reply_entry(req, e) && e->ino)
 		fs_forget(fs_of(req), e->ino, 1);
 }
 
@@ -443,7 +441,7 @@ void fs_forget(struct fs *fs, uint64_t ino, uint64_t nr)
 static void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
 {
 	fs_forget(fs_of(req), ino, nlookup);
-	fs_reply_none(req);
+	fuse_reply_none(req);
 }
 
 static void op_forget_multi(fuse_req_t req, size_t count,
@@ -451,7 +449,7 @@ static void op_forget_multi(fuse_req_t req, size_t count,
 {
 	for (size_t i = 0; i < count; i++)
 		fs_forget(fs_of(req), forgets[i].ino, forgets[i].nlookup);
-	fs_reply_none(req);
+	fuse_reply_none(req);
 }
 
 static void op_getattr(fuse_req_t req, fuse_ino_t ino,
@@ -464,13 +462,11 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino,
 
 	(void)fi;
 	if (ret == -ENOENT) /* a handle; who has a name looks it up again */
-		fs_reply_errno(req, ESTALE);
-	else if (ret == -EACCES)
-		fs_reply_errno(req, EACCES);
+		fuse_reply_err(req, ESTALE);
 	else if (ret)
-		fs_reply_fail(req, ret, &err);
+		fs_reply_found(req, ret, &err);
 	else
-		fs_reply_attr(req, &st, keep);
+		fuse_reply_attr(req, &st, keep);
 }
 
 static void op_readlink(fuse_req_t req, fuse_ino_t ino)
@@ -490,9 +486,9 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 		ret = -EINVAL;
 	}
 	if (ret)
-		fs_reply_errno(req, -ret);
+		fuse_reply_err(req, -ret);
 	else
-		fs_reply_readlink(req, moving ? moving : to);
+		fuse_reply_readlink(req, moving ? moving : to);
 }
 
 /* Of what is beneath a mount for writing. */
@@ -543,7 +539,7 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 	(void)ino;
 	if (fs_of(req)->rw)
 		add_room(fs_of(req), &st);
-	fs_reply_statfs(req, &st);
+	fuse_reply_statfs(req, &st);
 }
 
 void fs_ops_meta(struct fuse_lowlevel_ops *ops)

@@ -351,10 +351,8 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 #if FUSE_VERSION >= FUSE_MAKE_VERSION(3, 11)
 	fi->noflush = !writes(fi);
 #endif
-	if (ret && (!*err.msg || ret == -EACCES || ret == -ENOENT))
-		fs_reply_errno(req, -ret);
-	else if (ret)
-		fs_reply_fail(req, ret, &err);
+	if (ret)
+		fs_reply_found(req, ret, &err);
 	else if (!waits(req, ino, fi))
 		reply_open(req, ino, fi, passed);
 }
@@ -363,7 +361,7 @@ static void op_release(fuse_req_t req, fuse_ino_t ino,
 		       struct fuse_file_info *fi)
 {
 	release_node(fs_of(req), ino, fi);
-	fs_reply_errno(req, 0);
+	fuse_reply_err(req, 0);
 }
 
 /* Bytes of a tensor that a read of [off, off+len) gets. */
@@ -486,7 +484,7 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	int ret;
 
 	if (!buf || size > FS_MAX_IO || off < 0) {
-		fs_reply_errno(req, buf ? EINVAL : ENOMEM);
+		fuse_reply_err(req, buf ? EINVAL : ENOMEM);
 		fs_buf_put(buf);
 		return;
 	}
@@ -495,11 +493,11 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 			&got, &err);
 	ck_stop_by(NULL, NULL);
 	if (ret == -EINTR)
-		fs_reply_errno(req, EINTR);
+		fuse_reply_err(req, EINTR);
 	else if (ret)
 		fs_reply_fail(req, ret, &err);
 	else
-		fs_reply_buf(req, at ? at : buf, got);
+		fuse_reply_buf(req, at ? at : buf, got);
 	fs_buf_put(buf);
 }
 
@@ -537,9 +535,9 @@ static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 	off_t at = seek(fs_of(req), ino, off, whence, fi);
 
 	if (at < 0)
-		fs_reply_errno(req, (int)-at);
+		fuse_reply_err(req, (int)-at);
 	else
-		fs_reply_lseek(req, at);
+		fuse_reply_lseek(req, at);
 }
 
 /*
@@ -584,7 +582,7 @@ static void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg,
 	    !(flags & FUSE_IOCTL_DIR))
 		ret = hand_over(fs_of(req), ino, fi, &token);
 	if (ret)
-		fs_reply_errno(req, -ret);
+		fuse_reply_err(req, -ret);
 	else
 		fuse_reply_ioctl(req, 0, &token, sizeof(token));
 }

@@ -17,14 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void reply(fuse_req_t req, int ret, const struct ck_err *err)
-{
-	if (ret && *err->msg)
-		fs_reply_fail(req, ret, err);
-	else
-		fs_reply_errno(req, -ret);
-}
-
 /* The view's file @ino, opened for writing as @fi. */
 static int find_file(struct fs *fs, uint64_t ino,
 		     const struct fuse_file_info *fi, struct fs_ref *r,
@@ -57,7 +49,7 @@ static struct fs_written what(const struct fuse_file_info *fi, size_t size)
 static void settle(fuse_req_t req, int ret, const struct ck_err *err)
 {
 	if (ret || !fs_of(req)->inval)
-		reply(req, ret, err);
+		fs_reply_end(req, ret, err);
 	else
 		fs_inval_reply_after(fs_of(req)->inval, req, 0);
 }
@@ -122,11 +114,11 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf,
 	else if (!ret)
 		ret = put(req, &r, buf, size, off, fi, &err);
 	if (ret == -EFBIG)
-		fs_reply_errno(req, EFBIG);
+		fuse_reply_err(req, EFBIG);
 	else if (ret)
-		reply(req, ret, &err);
+		fs_reply_end(req, ret, &err);
 	else if (rep)
-		fs_reply_written(req, size);
+		fuse_reply_write(req, size);
 }
 
 /*
@@ -250,9 +242,9 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
 	if (!ret)
 		ret = set(req, &r, &st, attr, to_set, fi, &err);
 	if (ret)
-		reply(req, ret, &err);
+		fs_reply_end(req, ret, &err);
 	else
-		fs_reply_attr(req, &st, keep);
+		fuse_reply_attr(req, &st, keep);
 }
 
 void fs_ops_write(struct fuse_lowlevel_ops *ops)

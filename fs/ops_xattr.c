@@ -141,11 +141,11 @@ static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 
 	/* ls asks for two others of every file, until it hears this once. */
 	if (strncmp(name, "user.", 5))
-		fs_reply_errno(req, EOPNOTSUPP);
+		fuse_reply_err(req, EOPNOTSUPP);
 	else if (!out.len && (!t || !get(&r, t, name, &out)))
-		fs_reply_errno(req, ENODATA);
+		fuse_reply_err(req, ENODATA);
 	else if (out.failed)
-		fs_reply_errno(req, ENOMEM);
+		fuse_reply_err(req, ENOMEM);
 	else
 		fs_reply_xattr(req, out.v, out.len, size);
 }
@@ -161,7 +161,7 @@ static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 	if (t && get_digest(&r, t, &digest))
 		ck_str_add(&out, DIGEST, sizeof(DIGEST));
 	if (out.failed)
-		fs_reply_errno(req, ENOMEM);
+		fuse_reply_err(req, ENOMEM);
 	else
 		fs_reply_xattr(req, out.v, out.len, size);
 }

@@ -44,9 +44,9 @@ static void answer(const struct item *i)
 	if (!i->req)
 		return;
 	if (i->is_write)
-		fs_reply_written(i->req, i->written);
+		fuse_reply_write(i->req, i->written);
 	else
-		fs_reply_errno(i->req, i->code);
+		fuse_reply_err(i->req, i->code);
 }
 
 static void run_item(struct fs_inval *iv, struct item *i)

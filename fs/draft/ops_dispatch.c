@@ -110,7 +110,7 @@ static bool may_name(fuse_req_t req, fuse_ino_t dir)
 		if (is_draft)                        \
 			draft.op use;                \
 		else                                 \
-			fs_reply_errno(req, code);   \
+			fuse_reply_err(req, code);   \
 	}
 OPERATIONS(DEFINE_BOTH, DEFINE_DRAFTS)
 
@@ -133,7 +133,7 @@ static void any_rename(fuse_req_t req, fuse_ino_t dir, const char *name,
 	    (may_name(req, dir) && may_name(req, to)))
 		draft.rename(req, dir, name, to, new_name, flags);
 	else
-		fs_reply_errno(req, rename_code(fs_of(req), dir, to));
+		fuse_reply_err(req, rename_code(fs_of(req), dir, to));
 }
 
 static void no_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t dir,
@@ -142,7 +142,7 @@ static void no_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t dir,
 	(void)ino;
 	(void)dir;
 	(void)name;
-	fs_reply_errno(req, EPERM);
+	fuse_reply_err(req, EPERM);
 }
 
 static void add(struct fuse_lowlevel_ops *ops)

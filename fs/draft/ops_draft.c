@@ -35,14 +35,6 @@ void fs_draft_ref_end(const struct fs_draft_ref *r)
 		fs_draft_unpin(r->drafts, r->s);
 }
 
-void fs_draft_ref_reply(fuse_req_t req, int ret, const struct ck_err *err)
-{
-	if (ret && *err->msg)
-		fs_reply_fail(req, ret, err);
-	else
-		fs_reply_errno(req, -ret);
-}
-
 static int own_attr(const struct fs_draft_ref *r, struct stat *st)
 {
 	ck_auto_str struct ck_str text = { 0 };
@@ -221,9 +213,9 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 	if (!ret)
 		ret = fs_draft_tree_readlink(r.s->files, r.ino, to);
 	if (ret)
-		fs_reply_errno(req, -ret);
+		fuse_reply_err(req, -ret);
 	else
-		fs_reply_readlink(req, to);
+		fuse_reply_readlink(req, to);
 }
 
 /* Where something is written, what is free is that of SRC. */
@@ -233,12 +225,12 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 	struct statvfs st;
 
 	if (fs_draft_ref_find(fs_of(req), ino, &r)) {
-		fs_reply_errno(req, ESTALE);
+		fuse_reply_err(req, ESTALE);
 	} else if (fstatvfs(fs_draft_tree_draft(r.s->files)->files_fd, &st)) {
-		fs_reply_errno(req, errno);
+		fuse_reply_err(req, errno);
 	} else {
 		st.f_namemax = NAME_MAX_BYTES;
-		fs_reply_statfs(req, &st);
+		fuse_reply_statfs(req, &st);
 	}
 }
 
@@ -289,7 +281,7 @@ static void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name,
 			ret = fs_draft_ref_attr(&r, NULL, &node.st);
 	}
 	if (ret)
-		fs_draft_ref_reply(req, ret, &err);
+		fs_reply_end(req, ret, &err);
 	else
 		reply_entry(req, 0, &r, &node);
 }
@@ -359,7 +351,7 @@ static void remove_in(fuse_req_t req, fuse_ino_t parent, const char *name,
 
 	if (!ret)
 		ret = remove_name(&r, name, is_dir, &by);
-	fs_reply_errno(req, -ret);
+	fuse_reply_err(req, -ret);
 }
 
 static void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -376,7 +368,7 @@ static void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 		return;
 	}
 	ret = fs_drafts_rmdir(fs_of(req)->drafts, name);
-	fs_reply_errno(req, ret == -ENOENT ? EPERM : -ret);
+	fuse_reply_err(req, ret == -ENOENT ? EPERM : -ret);
 }
 
 /* Of the root index, which comes last: a rename that fails was not done. */
@@ -469,7 +461,7 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name,
 	else if (fs_ino_is_draft(parent) && fs_ino_is_draft(new_parent))
 		ret = rename_in(fs, parent, name, new_parent, new_name, flags,
 				&by, &err);
-	fs_draft_ref_reply(req, ret, &err);
+	fs_reply_end(req, ret, &err);
 }
 
 void fs_draft_ops_names(struct fuse_lowlevel_ops *ops)

@@ -43,8 +43,6 @@ static inline bool fs_draft_is_file(uint64_t ino)
 }
 /* Who made the request. */
 struct fs_draft_tree_who fs_draft_who(fuse_req_t req);
-/* 0, or the number with a line where the fault is not the caller's. */
-void fs_draft_ref_reply(fuse_req_t req, int ret, const struct ck_err *err);
 /* Attributes of any inode of a draft. */
 int fs_draft_ref_attr(const struct fs_draft_ref *r,
 		      const struct fs_draft_tree_file *f, struct stat *st);

@@ -107,12 +107,12 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		ret = open_any(&r, fi, o);
 	if (ret) {
 		fs_open_free(o);
-		fs_reply_errno(req, -ret);
+		fuse_reply_err(req, -ret);
 		return;
 	}
 	ret = keep_open(fs_of(req), &r, o, fi);
 	if (ret)
-		fs_reply_errno(req, -ret);
+		fuse_reply_err(req, -ret);
 	else if (fs_reply_open_write(req, fi, o->slice && fi->direct_io)) {
 		end_open(&r, o);
 		fs_draft_unpin(r.drafts, r.s);
@@ -128,7 +128,7 @@ static void op_release(fuse_req_t req, fuse_ino_t ino,
 		end_open(&r, fs_open_of(fi));
 		fs_draft_unpin(r.drafts, r.s);
 	}
-	fs_reply_errno(req, 0);
+	fuse_reply_err(req, 0);
 }
 
 /* The same as fs_draft_tree_create() of anything in folder @r; @r may be that. */
@@ -234,14 +234,14 @@ static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 	if (ret) {
 		if (o)
 			end_open(&r, o);
-		fs_reply_errno(req, -ret);
+		fuse_reply_err(req, -ret);
 		return;
 	}
 	fs_draft_ref_entry(&r, node.ino, &node.st, &e);
 	ret = keep_open(fs_of(req), &r, o, fi);
 	if (ret) {
 		fs_forget(fs_of(req), e.ino, 1);
-		fs_reply_errno(req, -ret);
+		fuse_reply_err(req, -ret);
 	} else if (fs_reply_create(req, &e, fi)) {
 		end_open(&r, o);
 		fs_forget(fs_of(req), e.ino, 1);
@@ -288,9 +288,9 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		ret = read_any(&r, fs_open_of(fi), buf, size, (uint64_t)off,
 			       for_a_map(fs_of(req), fi), &got, &err);
 	if (ret)
-		fs_draft_ref_reply(req, ret, &err);
+		fs_reply_end(req, ret, &err);
 	else
-		fs_reply_buf(req, buf, got);
+		fuse_reply_buf(req, buf, got);
 	fs_buf_put(buf);
 }
 
@@ -322,9 +322,9 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf,
 		fs_draft_tree_written_by(fs_open_of(fi)->f,
 					 fuse_req_ctx(req)->uid);
 	if (ret)
-		fs_draft_ref_reply(req, ret, &err);
+		fs_reply_end(req, ret, &err);
 	else
-		fs_reply_written(req, size);
+		fuse_reply_write(req, size);
 }
 
 /* Writes were answered for by themselves; a layout is complete now. */
@@ -343,7 +343,7 @@ static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	} else if (!ret && layout) {
 		ret = fs_slices_flush(&r, fs_open_of(fi), &err);
 	}
-	fs_draft_ref_reply(req, ret, &err);
+	fs_reply_end(req, ret, &err);
 }
 
 static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
@@ -358,7 +358,7 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
 					 datasync, &err);
 	else if (!ret && fs_open_of(fi)->slice)
 		ret = fs_slices_sync(&r, fs_open_of(fi), &err);
-	fs_draft_ref_reply(req, ret, &err);
+	fs_reply_end(req, ret, &err);
 }
 
 static void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
@@ -372,7 +372,7 @@ static void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int datasync,
 	(void)fi;
 	if (!ret && fs_draft_is_file(r.ino))
 		ret = fs_draft_tree_sync_dir(r.s->files, r.ino, &err);
-	fs_draft_ref_reply(req, ret, &err);
+	fs_reply_end(req, ret, &err);
 }
 
 static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off,
@@ -390,7 +390,7 @@ static void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off,
 		ret = fs_draft_tree_fallocate(r.s->files, draft_tree_of(fi),
 					      mode, (uint64_t)off,
 					      (uint64_t)len);
-	fs_reply_errno(req, -ret);
+	fuse_reply_err(req, -ret);
 }
 
 static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
@@ -402,9 +402,9 @@ static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 
 	(void)ino;
 	if (at < 0)
-		fs_reply_errno(req, (int)-at);
+		fuse_reply_err(req, (int)-at);
 	else
-		fs_reply_lseek(req, at);
+		fuse_reply_lseek(req, at);
 }
 
 /* ---- attributes ---- */
@@ -419,11 +419,12 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino,
 	if (!ret)
 		ret = fs_draft_ref_attr(&r, draft_tree_of(fi), &st);
 	if (ret)
-		fs_reply_errno(req, -ret);
+		fuse_reply_err(req, -ret);
 	else
-		fs_reply_attr(req, &st,
-			      r.ino == FS_DRAFT_STATUS ? FS_KEEP_NONE :
-							 fs_slices_keep(r.ino));
+		fuse_reply_attr(req, &st,
+				r.ino == FS_DRAFT_STATUS ?
+					FS_KEEP_NONE :
+					fs_slices_keep(r.ino));
 }
 
 #define GIVEN (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)
@@ -486,9 +487,9 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
 	if (!ret)
 		ret = fs_draft_ref_attr(&r, draft_tree_of(fi), &st);
 	if (ret)
-		fs_reply_errno(req, -ret);
+		fuse_reply_err(req, -ret);
 	else
-		fs_reply_attr(req, &st, fs_slices_keep(r.ino));
+		fuse_reply_attr(req, &st, fs_slices_keep(r.ino));
 }
 
 static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
@@ -498,7 +499,7 @@ static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name,
 	if (!strcmp(name, "user.unshard.state"))
 		fs_reply_xattr(req, "staged", strlen("staged"), size);
 	else
-		fs_reply_errno(req, strncmp(name, "user.", 5) ? EOPNOTSUPP :
+		fuse_reply_err(req, strncmp(name, "user.", 5) ? EOPNOTSUPP :
 								ENODATA);
 }
 

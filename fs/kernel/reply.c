@@ -67,11 +67,6 @@ void fs_log(const char *fmt, ...)
 	fprintf(stderr, "unshard: %s\n", line);
 }
 
-void fs_reply_errno(fuse_req_t req, int code)
-{
-	fuse_reply_err(req, code);
-}
-
 bool fs_req_stopped(void *req)
 {
 	return fuse_req_interrupted(req);
@@ -88,19 +83,20 @@ void fs_reply_fail(fuse_req_t req, int ret, const struct ck_err *err)
 	fuse_reply_err(req, code);
 }
 
-void fs_reply_none(fuse_req_t req)
+void fs_reply_end(fuse_req_t req, int ret, const struct ck_err *err)
 {
-	fuse_reply_none(req);
+	if (ret && *err->msg)
+		fs_reply_fail(req, ret, err);
+	else
+		fuse_reply_err(req, -ret);
 }
 
-int fs_reply_entry(fuse_req_t req, const struct fuse_entry_param *e)
+void fs_reply_found(fuse_req_t req, int ret, const struct ck_err *err)
 {
-	return fuse_reply_entry(req, e);
-}
-
-void fs_reply_attr(fuse_req_t req, const struct stat *st, double timeout)
-{
-	fuse_reply_attr(req, st, timeout);
+	if (ret == -ENOENT || ret == -EACCES)
+		fuse_reply_err(req, -ret);
+	else
+		fs_reply_end(req, ret, err);
 }
 
 /*
@@ -155,31 +151,6 @@ int fs_reply_open_passed(fuse_req_t req, const struct fuse_file_info *fi,
 		       "as the kernel has it");
 	give(fi);
 	return fuse_reply_buf(req, (const char *)&out, sizeof(out));
-}
-
-void fs_reply_written(fuse_req_t req, size_t len)
-{
-	fuse_reply_write(req, len);
-}
-
-void fs_reply_readlink(fuse_req_t req, const char *to)
-{
-	fuse_reply_readlink(req, to);
-}
-
-void fs_reply_buf(fuse_req_t req, const void *buf, size_t len)
-{
-	fuse_reply_buf(req, buf, len);
-}
-
-void fs_reply_statfs(fuse_req_t req, const struct statvfs *st)
-{
-	fuse_reply_statfs(req, st);
-}
-
-void fs_reply_lseek(fuse_req_t req, off_t off)
-{
-	fuse_reply_lseek(req, off);
 }
 
 void fs_reply_xattr(fuse_req_t req, const void *value, size_t len, size_t size)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reply.h - the only calls of fuse_reply_*
+ * reply.h - the end of a request, where it is more than a call of fuse_reply_*
  *
- * Each ends its request.  Threads: any.
+ * Threads: any.
  */
 #ifndef FS_REPLY_H
 #define FS_REPLY_H
@@ -10,23 +10,20 @@
 #include "core/base/err.h"
 #include "fs/kernel/kernel.h"
 
-/* An expected refusal (ENOENT, EROFS): no line. */
-void fs_reply_errno(fuse_req_t req, int code);
-/* A failure that someone should hear of: -ret or @err's code, and a line. */
 /* For helpers.h: whether who made request @req was interrupted. */
 bool fs_req_stopped(void *req);
+/* A failure that someone should hear of: -ret or @err's code, and a line. */
 void fs_reply_fail(fuse_req_t req, int ret, const struct ck_err *err);
-void fs_reply_none(fuse_req_t req);
-/* 0, or not 0 where nobody waits any more: there will be no forget. */
-int fs_reply_entry(fuse_req_t req, const struct fuse_entry_param *e);
-void fs_reply_attr(fuse_req_t req, const struct stat *st, double timeout);
+/* 0 or -errno; a line where @err has one. */
+void fs_reply_end(fuse_req_t req, int ret, const struct ck_err *err);
+/* The same, but that nobody has to hear of -ENOENT and -EACCES. */
+void fs_reply_found(fuse_req_t req, int ret, const struct ck_err *err);
 /*
  * 0, or not 0 where nobody waits any more: there will be no release.
  * @parallel: several writers at a time, of a direct file.
  */
 int fs_reply_open_write(fuse_req_t req, const struct fuse_file_info *fi,
 			bool parallel);
-void fs_reply_written(fuse_req_t req, size_t len);
 /* 0, or not 0: there will be no release. */
 int fs_reply_create(fuse_req_t req, const struct fuse_entry_param *e,
 		    const struct fuse_file_info *fi);
@@ -34,10 +31,6 @@ int fs_reply_create(fuse_req_t req, const struct fuse_entry_param *e,
 int fs_reply_open_passed(fuse_req_t req, const struct fuse_file_info *fi,
 			 int id);
 int fs_reply_open(fuse_req_t req, const struct fuse_file_info *fi);
-void fs_reply_readlink(fuse_req_t req, const char *to);
-void fs_reply_buf(fuse_req_t req, const void *buf, size_t len);
-void fs_reply_statfs(fuse_req_t req, const struct statvfs *st);
-void fs_reply_lseek(fuse_req_t req, off_t off);
 /* @size: what the caller has room for; 0 asks for the length only. */
 void fs_reply_xattr(fuse_req_t req, const void *value, size_t len, size_t size);
 

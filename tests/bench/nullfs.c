@@ -66,11 +66,11 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 	(void)parent;
 	if (strcmp(name, "file")) {
-		fs_reply_errno(req, ENOENT);
+		fuse_reply_err(req, ENOENT);
 		return;
 	}
 	fill(FILE_INO, &e.attr);
-	fs_reply_entry(req, &e);
+	fuse_reply_entry(req, &e);
 }
 
 static void op_getattr(fuse_req_t req, fuse_ino_t ino,
@@ -80,7 +80,7 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino,
 
 	(void)fi;
 	fill(ino, &st);
-	fs_reply_attr(req, &st, 3600);
+	fuse_reply_attr(req, &st, 3600);
 }
 
 static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -104,9 +104,9 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf,
 	(void)ino;
 	(void)fi;
 	if (n != (ssize_t)size)
-		fs_reply_errno(req, n < 0 ? errno : EIO);
+		fuse_reply_err(req, n < 0 ? errno : EIO);
 	else
-		fs_reply_written(req, size);
+		fuse_reply_write(req, size);
 }
 
 /* Two writers of two halves begin with different files. */
@@ -141,9 +141,9 @@ static void op_write_rows(fuse_req_t req, fuse_ino_t ino, const char *buf,
 	(void)ino;
 	(void)fi;
 	if (ret)
-		fs_reply_errno(req, -ret);
+		fuse_reply_err(req, -ret);
 	else
-		fs_reply_written(req, size);
+		fuse_reply_write(req, size);
 }
 
 static void op_write_buf(fuse_req_t req, fuse_ino_t ino,
@@ -160,9 +160,9 @@ static void op_write_buf(fuse_req_t req, fuse_ino_t ino,
 	to.buf[0].pos = off;
 	n = fuse_buf_copy(&to, from, 0);
 	if (n < 0)
-		fs_reply_errno(req, (int)-n);
+		fuse_reply_err(req, (int)-n);
 	else
-		fs_reply_written(req, (size_t)n);
+		fuse_reply_write(req, (size_t)n);
 }
 
 static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
@@ -172,7 +172,7 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 
 	(void)ino;
 	(void)fi;
-	fs_reply_buf(req, fs.buf, (off_t)size < left ? size : (size_t)left);
+	fuse_reply_buf(req, fs.buf, (off_t)size < left ? size : (size_t)left);
 }
 
 static struct fuse_lowlevel_ops ops = {
