@@ -382,7 +382,7 @@ int fs_lookup(struct fs *fs, uint64_t parent, const char *name,
 	else
 		ret = fs_tree_find(dir.mounted, dir.ino, name, &e->ino, err);
 	if (!ret && !e->ino && dir.ino == FS_INO_ROOT &&
-	    fs_mounted_has_siblings(dir.mounted, name))
+	    ck_run_dir_find(&dir.mounted->beside, name))
 		return lookup_entry(fs, dir.mounted, name, e, err);
 	if (ret ||
 	    !e->ino) /* not there, and will not be: the kernel keeps it */

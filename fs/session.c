@@ -224,6 +224,8 @@ static int start_state(struct fs *fs, const struct fs_serve_in *in,
 		       struct ck_err *err)
 {
 	struct fs_mounted_table_in table = {
+		.ck = in->ck,
+		.steps = in->steps,
 		.kernel = &fs->kernel,
 		.opts = in->opts,
 		.sandbox = in->sandbox,
@@ -244,11 +246,9 @@ static int start_state(struct fs *fs, const struct fs_serve_in *in,
 		if (!fs->drafts)
 			return ck_no_memory(err);
 	}
-	if (in->steps)
-		return fs_mounted_table_steps(&fs->table, &table, in->steps,
-					      err);
-	fs->kernel.lost = has_lost(ck_ckpt_catalog(in->ck));
-	return fs_mounted_table_one(&fs->table, &table, in->ck, err);
+	if (in->ck)
+		fs->kernel.lost = has_lost(ck_ckpt_catalog(in->ck));
+	return fs_mounted_table_new(&fs->table, &table, err);
 }
 
 /* What others were told is asked again when attributes are. */

@@ -13,7 +13,6 @@
 #include "fs/tree/allows.h"
 #include "fs/tree/behind_priv.h"
 #include "fs/tree/mounted_priv.h"
-#include "fs/tree/shards_priv.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -4,6 +4,7 @@
  */
 #include "fs/tree/behind.h"
 #include "fs/tree/mounted_priv.h"
+#include "fs/tree/tree.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
@@ -93,6 +94,58 @@ static void settle(void *ctx)
 			ck_view_find_problems(mounted->view[i]);
 }
 
+/* ---- what is a mounted checkpoint of its own beside the views ---- */
+
+/*
+ * A save for writing is of one tree: what an overlay keeps of several could
+ * not be told apart.
+ */
+static bool shows_beside(const struct fs_mounted_table *s,
+			 const struct fs_mounted *mounted)
+{
+	const struct ck_opts *o = s->in.opts;
+	const char *format = ck_opts_get(o, "format");
+	const struct ck_root *root;
+
+	if (!s->root || !mounted->ck || ck_opts_get(o, "rw") ||
+	    ck_opts_get(o, "overlay") || (format && strcmp(format, "auto")))
+		return false;
+	root = ck_ckpt_root(mounted->ck);
+	return !root->only && !root->save &&
+	       !(mounted->name && strchr(mounted->name, '/'));
+}
+
+/* What a view is called is the view. */
+static void drop_views(struct fs_mounted *mounted)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < mounted->beside.nr; i++)
+		if (fs_tree_lookup(mounted, FS_INO_ROOT,
+				   mounted->beside.v[i].name))
+			ck_run_dir_entry_free(&mounted->beside.v[i]);
+		else
+			mounted->beside.v[kept++] = mounted->beside.v[i];
+	mounted->beside.nr = kept;
+}
+
+static int list_siblings(struct fs_mounted_table *s, struct fs_mounted *mounted,
+			 struct ck_err *err)
+{
+	int ret;
+
+	if (!shows_beside(s, mounted))
+		return 0;
+	ret = ck_run_dir_list_siblings(&mounted->beside, s->root,
+				       mounted->name ? mounted->name : "",
+				       mounted->img, err);
+	if (!ret)
+		drop_views(mounted);
+	return ret;
+}
+
+/* ---- making ---- */
+
 int fs_mounted_fill(struct fs_mounted_table *s, struct fs_mounted *mounted,
 		    struct ck_err *err)
 {
@@ -126,7 +179,7 @@ int fs_mounted_fill(struct fs_mounted_table *s, struct fs_mounted *mounted,
 	if (!ret && (!mounted->shards || !mounted->virt))
 		ret = ck_no_memory(err);
 	if (!ret && atomic_load(&mounted->state) == FS_MOUNTED_NEW)
-		ret = fs_mounted_list_siblings(s, mounted, err);
+		ret = list_siblings(s, mounted, err);
 	return ret;
 }
 
@@ -249,7 +302,7 @@ void fs_mounted_end(struct fs_mounted_table *s, struct fs_mounted *mounted)
 	for (unsigned i = 0; i < FS_MAX_VIEWS; i++)
 		ck_view_close(mounted->view[i]);
 	fs_virt_free(mounted->virt);
-	if (mounted->ck && mounted->ck != s->one)
+	if (mounted->ck && mounted->ck != s->in.ck)
 		ck_ckpt_close(mounted->ck);
 	else if (!mounted->ck && mounted->root.fd >= 0)
 		ck_root_close(&mounted->root);

@@ -116,6 +116,9 @@ enum fs_mounted_state {
 struct fs_mounted_table;
 
 struct fs_mounted_table_in {
+	/* The checkpoint that is mounted, or a directory of them; borrowed. */
+	struct ck_ckpt *ck;
+	const struct ck_root *steps;
 	const struct fs_kernel *kernel; /* borrowed, as the next */
 	const struct ck_opts *opts;
 	unsigned sandbox; /* CK_SANDBOX_* in force */
@@ -125,14 +128,9 @@ struct fs_mounted_table_in {
 	struct ck_ckpt_touched touched; /* of each checkpoint */
 };
 
-/* A mount of one checkpoint; borrows @ck. */
-int fs_mounted_table_one(struct fs_mounted_table **out,
+int fs_mounted_table_new(struct fs_mounted_table **out,
 			 const struct fs_mounted_table_in *in,
-			 struct ck_ckpt *ck, struct ck_err *err);
-/* A mount of a directory of checkpoints; borrows @root. */
-int fs_mounted_table_steps(struct fs_mounted_table **out,
-			   const struct fs_mounted_table_in *in,
-			   const struct ck_root *root, struct ck_err *err);
+			 struct ck_err *err);
 void fs_mounted_table_free(struct fs_mounted_table *s);
 
 /* By number, pinned; NULL: there is none. */
@@ -144,12 +142,6 @@ struct fs_mounted *fs_mounted_table_pin(struct fs_mounted_table *s,
  */
 int fs_mounted_table_entry(struct fs_mounted_table *s, const char *name,
 			   struct fs_mounted **out);
-/*
- * Whether @name is a mounted checkpoint of its own, beside the views of
- * @mounted.
- */
-bool fs_mounted_has_siblings(const struct fs_mounted *mounted,
-			     const char *name);
 /* Whether the directory has an entry @name now. */
 bool fs_mounted_table_has(const struct fs_mounted_table *s, const char *name);
 /* One pin more of what is pinned. */

@@ -13,8 +13,7 @@
 
 struct fs_mounted_table {
 	struct fs_mounted_table_in in;
-	const struct ck_root *root; /* of the directory, or of @one */
-	struct ck_ckpt *one; /* the mount is this; NULL: a directory of many */
+	const struct ck_root *root; /* of what is mounted */
 	pthread_mutex_t lock; /* the table, and what mounted.h says of them */
 	pthread_mutex_t making; /* one parse at a time */
 	struct fs_mounted **v; /* FS_MAX_MOUNTED, most of it never touched */
@@ -34,9 +33,6 @@ struct fs_mounted_table {
  */
 int fs_mounted_fill(struct fs_mounted_table *s, struct fs_mounted *mounted,
 		    struct ck_err *err);
-/* Fills in slot->beside; the views are open. */
-int fs_mounted_list_siblings(struct fs_mounted_table *s,
-			     struct fs_mounted *mounted, struct ck_err *err);
 /*
  * Parses entry slot->name, the first time or again; READY, FAILED with @why,
  * or ASLEEP.
@@ -50,9 +46,6 @@ void fs_mounted_sleep(struct fs_mounted *mounted, struct fs_mounted *evicted);
 void fs_mounted_end(struct fs_mounted_table *s, struct fs_mounted *mounted);
 /* Also what the documents of a directory or of a FAILED entry say. */
 void fs_mounted_text(void *ctx, unsigned id, struct ck_str *out);
-/* All counters of @of and of what is in it, as Prometheus' text. */
-void fs_mounted_metrics(struct fs_mounted_table *s, const struct fs_mounted *of,
-			struct ck_str *out);
 void fs_mounted_free(struct fs_mounted_table *s, struct fs_mounted *mounted);
 /*
  * Whether @now is the same folder or file, and nothing came or went in it; what

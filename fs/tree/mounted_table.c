@@ -34,26 +34,6 @@ static uint32_t most_idle(const struct ck_root *root)
 	return (uint32_t)CK_MAX(most, 1);
 }
 
-static int new_table(struct fs_mounted_table **out,
-		     const struct fs_mounted_table_in *in, struct ck_err *err)
-{
-	struct fs_mounted_table *s = calloc(1, sizeof(*s));
-
-	if (s)
-		s->v = calloc(FS_MAX_MOUNTED, sizeof(*s->v));
-	if (!s || !s->v) {
-		free(s);
-		return ck_no_memory(err);
-	}
-	s->in = *in;
-	s->most = FS_IDLE_MOUNTED;
-	pthread_mutex_init(&s->lock, NULL);
-	pthread_mutex_init(&s->making, NULL);
-	sem_init(&s->crowded, 0, 0);
-	*out = s;
-	return 0;
-}
-
 /*
  * A number that is free, the longest ago used first: what the kernel still has
  * to say about the mounted checkpoint that had it must not meet another one.
@@ -99,59 +79,37 @@ static int add_mounted(struct fs_mounted_table *s, const char *name,
 	return 0;
 }
 
-static int first_mounted(struct fs_mounted_table *s, struct fs_mounted **out,
+int fs_mounted_table_new(struct fs_mounted_table **out,
+			 const struct fs_mounted_table_in *in,
 			 struct ck_err *err)
 {
-	int ret = add_mounted(s, NULL, out);
+	struct fs_mounted_table *s = calloc(1, sizeof(*s));
+	struct fs_mounted *top;
+	int ret;
 
-	return ret ? ck_fail(err, -ret, "no memory for a mount") : 0;
-}
-
-int fs_mounted_table_one(struct fs_mounted_table **out,
-			 const struct fs_mounted_table_in *in,
-			 struct ck_ckpt *ck, struct ck_err *err)
-{
-	struct fs_mounted *mounted;
-	int ret = new_table(out, in, err);
-
-	if (ret)
-		return ret;
-	(*out)->one = ck;
-	(*out)->root = ck_ckpt_root(ck);
-	ret = first_mounted(*out, &mounted, err);
+	if (s)
+		s->v = calloc(FS_MAX_MOUNTED, sizeof(*s->v));
+	if (!s || !s->v) {
+		free(s);
+		return ck_no_memory(err);
+	}
+	s->in = *in;
+	s->root = in->steps ? in->steps : ck_ckpt_root(in->ck);
+	s->most = most_idle(s->root);
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_mutex_init(&s->making, NULL);
+	sem_init(&s->crowded, 0, 0);
+	ret = add_mounted(s, NULL, &top) ? ck_no_memory(err) : 0;
 	if (!ret) {
-		mounted->ck = ck;
-		ret = fs_mounted_fill(*out, mounted, err);
-		atomic_store(&mounted->state, FS_MOUNTED_READY);
+		top->ck = in->ck;
+		top->steps = in->steps;
+		ret = fs_mounted_fill(s, top, err);
+		atomic_store(&top->state, FS_MOUNTED_READY);
 	}
-	if (ret) {
-		fs_mounted_table_free(*out);
-		*out = NULL; /* the session ends what it was given */
-	}
-	return ret;
-}
-
-int fs_mounted_table_steps(struct fs_mounted_table **out,
-			   const struct fs_mounted_table_in *in,
-			   const struct ck_root *root, struct ck_err *err)
-{
-	struct fs_mounted *mounted;
-	int ret = new_table(out, in, err);
-
 	if (ret)
-		return ret;
-	(*out)->root = root;
-	(*out)->most = most_idle(root);
-	ret = first_mounted(*out, &mounted, err);
-	if (!ret) {
-		mounted->steps = true;
-		ret = fs_mounted_fill(*out, mounted, err);
-		atomic_store(&mounted->state, FS_MOUNTED_READY);
-	}
-	if (ret) {
-		fs_mounted_table_free(*out);
-		*out = NULL; /* the session ends what it was given */
-	}
+		fs_mounted_table_free(s); /* but not what it was given */
+	else
+		*out = s;
 	return ret;
 }
 

@@ -38,6 +38,12 @@ int fs_shards_lookup(struct fs_shards *s, uint64_t dir, const char *name,
 void fs_shards_forget(struct fs_shards *s, uint64_t ino, uint64_t nr);
 int fs_shards_stat(struct fs_shards *s, uint64_t ino, struct stat *st,
 		   struct ck_err *err);
+const struct ck_root *fs_shards_root(const struct fs_shards *s);
+/* Below that, to free(); NULL: @ino is unknown, or no memory. */
+char *fs_shards_path_of(struct fs_shards *s, uint64_t ino);
+/* -ENOENT for what is not shown. */
+int fs_shards_stat_path(const struct fs_shards *s, const char *path,
+			struct stat *st, struct ck_err *err);
 
 /* The text of a link that is shown as one; -EINVAL: @ino is none. */
 int fs_shards_readlink(struct fs_shards *s, uint64_t ino, char out[PATH_MAX]);

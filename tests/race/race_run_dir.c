@@ -120,10 +120,11 @@ static void *churn(void *arg)
 int main(void)
 {
 	struct ck_opts opts = { 0 };
-	const struct fs_mounted_table_in in = { .kernel = &fs.kernel,
+	struct ck_root root;
+	const struct fs_mounted_table_in in = { .steps = &root,
+						.kernel = &fs.kernel,
 						.opts = &opts };
 	pthread_t t[THREADS], writer;
-	struct ck_root root;
 	struct ck_err err;
 	uint64_t files;
 
@@ -134,7 +135,7 @@ int main(void)
 	ck_opts_add(&opts, "engine", "plain");
 	fs_kernel_setup(&fs.kernel, &opts);
 	must(!ck_root_open(&root, kit.dir, &opts, &err), err.msg);
-	must(!fs_mounted_table_steps(&fs.table, &in, &root, &err), err.msg);
+	must(!fs_mounted_table_new(&fs.table, &in, &err), err.msg);
 	must(!pthread_create(&writer, NULL, churn, NULL), "thread");
 	for (unsigned i = 0; i < THREADS; i++)
 		must(!pthread_create(&t[i], NULL, run,

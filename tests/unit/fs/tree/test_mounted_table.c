@@ -21,7 +21,8 @@ static struct ck_err err;
 
 static void setup(void)
 {
-	const struct fs_mounted_table_in in = { .kernel = &kernel,
+	const struct fs_mounted_table_in in = { .steps = &root,
+						.kernel = &kernel,
 						.opts = &opts };
 
 	stepkit_init(&kit);
@@ -29,7 +30,7 @@ static void setup(void)
 	ck_opts_add(&opts, "engine", "plain");
 	fs_kernel_setup(&kernel, &opts);
 	cr_assert(!ck_root_open(&root, kit.dir, &opts, &err), "%s", err.msg);
-	cr_assert(!fs_mounted_table_steps(&s, &in, &root, &err), "%s", err.msg);
+	cr_assert(!fs_mounted_table_new(&s, &in, &err), "%s", err.msg);
 }
 
 static void teardown(void)
