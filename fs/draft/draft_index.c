@@ -35,7 +35,7 @@ enum fs_draft_index fs_draft_index_of(const char *old, bool same_dir,
 				      const char *name)
 {
 	static const char *const names[] = { ".metadata", ".manager_metadata",
-					     "unshard-layout.json" };
+					     FS_LAYOUT_NAME };
 	bool among = ck_has_suffix(name, ".index.json"), is = among;
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(names) && !is; i++)

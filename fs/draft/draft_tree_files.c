@@ -145,15 +145,20 @@ static int set_link(struct fs_draft_tree *s, uint64_t ino,
 		       0;
 }
 
-static int set(struct fs_draft_tree *s, uint64_t ino,
-	       const struct fs_draft_tree_file *f, const struct stat *attr,
-	       int to_set)
+int fs_draft_tree_set(struct fs_draft_tree *s, uint64_t ino,
+		      const struct fs_draft_tree_file *f,
+		      const struct stat *attr, int to_set)
 {
 	const bool size = to_set & FUSE_SET_ATTR_SIZE;
+	fs_auto_begun struct fs_draft_tree *begun = NULL;
 	ck_auto_fd int own = -1;
 	struct stat now;
-	int ret = fs_draft_tree_stat(s, ino, f, &now);
+	int ret = fs_draft_tree_begin(s);
 
+	if (ret)
+		return ret;
+	begun = s;
+	ret = fs_draft_tree_stat(s, ino, f, &now);
 	if (ret)
 		return ret;
 	if (S_ISLNK(now.st_mode))
@@ -162,19 +167,6 @@ static int set(struct fs_draft_tree *s, uint64_t ino,
 		return set_fd(f->fd, attr, to_set);
 	own = open_any(s, ino, size);
 	return own < 0 ? own : set_fd(own, attr, to_set);
-}
-
-int fs_draft_tree_set(struct fs_draft_tree *s, uint64_t ino,
-		      const struct fs_draft_tree_file *f,
-		      const struct stat *attr, int to_set, struct stat *st)
-{
-	int ret = fs_draft_tree_begin(s);
-
-	if (ret)
-		return ret;
-	ret = set(s, ino, f, attr, to_set);
-	fs_draft_tree_end(s);
-	return ret ? ret : fs_draft_tree_stat(s, ino, f, st);
 }
 
 /* ---- open files ---- */

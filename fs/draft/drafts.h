@@ -25,6 +25,7 @@
 #define FS_DRAFTS_FIRST \
 	0xf000u /* mounted checkpoints are below, see FS_MAX_MOUNTED */
 #define FS_DRAFTS_MAX 0x1000u
+#define FS_LAYOUT_NAME "unshard-layout.json"
 
 static inline bool fs_ino_is_draft(uint64_t ino)
 {

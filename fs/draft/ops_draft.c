@@ -136,16 +136,12 @@ int fs_draft_ref_lookup(struct fs_draft_ref *r, const char *name,
 	if (fs_draft_is_file(r->ino))
 		return fs_draft_tree_lookup(r->s->files, r->ino, name, out);
 	out->ino = fixed_name(r->ino, name);
-	if (!out->ino) {
-		int ret = fs_slices_lookup(r, name, &out->ino);
-
-		if (ret)
-			return ret;
-		if (!out->ino)
-			return fs_siblings_lookup(r, name, out);
-	}
+	if (!out->ino)
+		out->ino = fs_slices_lookup(r, name);
+	if (!out->ino)
+		return fs_siblings_lookup(r, name, out);
 	r->ino = out->ino;
-	return out->ino ? fs_draft_ref_attr(r, NULL, &out->st) : -ENOENT;
+	return fs_draft_ref_attr(r, NULL, &out->st);
 }
 
 int fs_draft_lookup(struct fs *fs, uint64_t parent, const char *name,

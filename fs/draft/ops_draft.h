@@ -71,6 +71,7 @@ struct fs_open *fs_open_new(void);
 void fs_open_free(struct fs_open *o);
 /* Bytes of its text, as far as there are: how many. */
 size_t fs_open_text(struct fs_open *o, void *buf, size_t len, uint64_t off);
+#define FS_LAYOUT_MAX (UINT64_C(64) << 20) /* bytes */
 /* The layout, of which @sl may be NULL: there is none yet. */
 int fs_layout_open(const struct ck_slices *sl, int flags, struct fs_open *o);
 int fs_layout_write(struct fs_open *o, const char *buf, size_t len,
@@ -83,9 +84,10 @@ static inline struct fs_open *fs_open_of(const struct fuse_file_info *fi)
 
 /* ops_slices.c: what a layout makes of a step; inodes without the draft's. */
 bool fs_slices_has(uint64_t ino);
-/* *ino 0: no such name there. */
-int fs_slices_lookup(const struct fs_draft_ref *r, const char *name,
-		     uint64_t *ino);
+/* 0: no such name there. */
+uint64_t fs_slices_lookup(const struct fs_draft_ref *r, const char *name);
+/* The same of names that were removed too. */
+uint64_t fs_slices_find(const struct fs_draft_ref *r, const char *name);
 /* Adds what is in directory @r; to the step's own list what it has more. */
 int fs_slices_list(const struct fs_draft_ref *r, struct fs_shard_list *l);
 int fs_slices_attr(const struct fs_draft_ref *r, struct stat *st);
@@ -97,9 +99,6 @@ double fs_slices_keep(uint64_t ino);
 int fs_slices_open(const struct fs_draft_ref *r, int flags, struct fs_open *o);
 /* Under which its other files are kept; false: it is no folder of slices. */
 bool fs_slices_key(const struct fs_draft_ref *r, char key[24]);
-/* As fs_slices_lookup(), of names that were removed too. */
-void fs_slices_find(const struct fs_draft_ref *r, const char *name,
-		    uint64_t *ino);
 /* What bytes inode @ino is of; false: of none. */
 bool fs_slices_of(const struct fs_draft_ref *r, uint64_t ino,
 		  struct ck_slice *of);

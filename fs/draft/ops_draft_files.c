@@ -28,13 +28,12 @@ static int open_shard(const struct fs_draft_ref *r,
 		      const struct fuse_file_info *fi, struct fs_open *o)
 {
 	const struct stat none = { 0 };
-	struct stat st;
 	int ret = fs_draft_tree_open(r->s->files, r->ino, fi->flags, &o->f);
 
 	if (ret || !(fi->flags & O_TRUNC))
 		return ret;
 	ret = fs_draft_tree_set(r->s->files, r->ino, o->f, &none,
-				FUSE_SET_ATTR_SIZE, &st);
+				FUSE_SET_ATTR_SIZE);
 	if (ret) {
 		fs_draft_tree_release(r->s->files, o->f);
 		o->f = NULL;
@@ -138,7 +137,7 @@ static int make(struct fs_draft_ref *r, const char *name, mode_t mode,
 {
 	int ret;
 
-	if (r->ino == FS_INO_ROOT && !strcmp(name, "unshard-layout.json")) {
+	if (r->ino == FS_INO_ROOT && !strcmp(name, FS_LAYOUT_NAME)) {
 		node->ino = r->ino = FS_DRAFT_LAYOUT;
 		ret = fs_slices_open(r, flags, o);
 		return ret ? ret : fs_draft_ref_attr(r, NULL, &node->st);
@@ -457,16 +456,16 @@ static int give(const struct fs_draft_ref *r, const struct stat *now, uid_t by,
 
 static int set(const struct fs_draft_ref *r, uid_t by,
 	       const struct fs_draft_tree_file *f, const struct stat *attr,
-	       int to_set, struct stat *st)
+	       int to_set)
 {
+	struct stat now;
 	int ret;
 
 	if (fs_draft_is_file(r->ino))
-		return fs_draft_tree_set(r->s->files, r->ino, f, attr, to_set,
-					 st);
-	ret = fs_draft_ref_attr(r, f, st);
+		return fs_draft_tree_set(r->s->files, r->ino, f, attr, to_set);
+	ret = fs_draft_ref_attr(r, f, &now);
 	if (!ret)
-		ret = give(r, st, by, attr, to_set);
+		ret = give(r, &now, by, attr, to_set);
 	if (ret || !(to_set & FUSE_SET_ATTR_SIZE))
 		return ret;
 	return fs_slices_has(r->ino) ?
@@ -483,7 +482,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
 
 	if (!ret)
 		ret = set(&r, fuse_req_ctx(req)->uid, draft_tree_of(fi), attr,
-			  to_set, &st);
+			  to_set);
 	if (!ret)
 		ret = fs_draft_ref_attr(&r, draft_tree_of(fi), &st);
 	if (ret)

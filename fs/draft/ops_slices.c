@@ -29,7 +29,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LAYOUT "unshard-layout.json"
 #define SLICE (UINT64_C(1) << 46)
 #define KIND(k) ((uint64_t)(k) << 40)
 #define KINDS KIND(3)
@@ -142,23 +141,22 @@ static int hide(const struct fs_draft_ref *r, uint64_t ino, bool hide)
 	return fs_draft_tree_hide(r->s->files, bit_of(sl, ino), nr, hide);
 }
 
-void fs_slices_find(const struct fs_draft_ref *r, const char *name,
-		    uint64_t *ino)
+uint64_t fs_slices_find(const struct fs_draft_ref *r, const char *name)
 {
 	const struct ck_slices *sl = slices_of(r);
 
-	*ino = 0;
 	if (!sl)
-		return;
+		return 0;
 	if (r->ino == FS_INO_ROOT)
-		*ino = !strcmp(name, LAYOUT)	? FS_DRAFT_LAYOUT :
-		       !strcmp(name, "ranks")	? FS_DRAFT_RANKS :
-		       !strcmp(name, "tensors") ? FS_DRAFT_TENSORS :
-						  0;
-	else if (r->ino == FS_DRAFT_RANKS)
-		*ino = find_rank(sl, name);
-	else if (r->ino == FS_DRAFT_TENSORS || kind_of(r->ino) == RANK)
-		*ino = find_tensor(sl, r->ino, name);
+		return !strcmp(name, FS_LAYOUT_NAME) ? FS_DRAFT_LAYOUT :
+		       !strcmp(name, "ranks")	     ? FS_DRAFT_RANKS :
+		       !strcmp(name, "tensors")	     ? FS_DRAFT_TENSORS :
+						       0;
+	if (r->ino == FS_DRAFT_RANKS)
+		return find_rank(sl, name);
+	if (r->ino == FS_DRAFT_TENSORS || kind_of(r->ino) == RANK)
+		return find_tensor(sl, r->ino, name);
+	return 0;
 }
 
 bool fs_slices_key(const struct fs_draft_ref *r, char key[24])
@@ -178,13 +176,11 @@ bool fs_slices_key(const struct fs_draft_ref *r, char key[24])
 	return true;
 }
 
-int fs_slices_lookup(const struct fs_draft_ref *r, const char *name,
-		     uint64_t *ino)
+uint64_t fs_slices_lookup(const struct fs_draft_ref *r, const char *name)
 {
-	fs_slices_find(r, name, ino);
-	if (is_hidden(r, *ino))
-		*ino = 0;
-	return 0;
+	uint64_t ino = fs_slices_find(r, name);
+
+	return is_hidden(r, ino) ? 0 : ino;
 }
 
 static void list_ranks(const struct ck_slices *sl, struct fs_shard_list *l)
@@ -234,7 +230,7 @@ static int list(const struct fs_draft_ref *r, struct fs_shard_list *l)
 		/* the layout last: rm -r may remove it once nothing is written */
 		fs_shards_list_add(l, "ranks", FS_DRAFT_RANKS, S_IFDIR);
 		fs_shards_list_add(l, "tensors", FS_DRAFT_TENSORS, S_IFDIR);
-		fs_shards_list_add(l, LAYOUT, FS_DRAFT_LAYOUT, S_IFREG);
+		fs_shards_list_add(l, FS_LAYOUT_NAME, FS_DRAFT_LAYOUT, S_IFREG);
 	} else if (r->ino == FS_DRAFT_RANKS) {
 		list_ranks(sl, l);
 	} else if (r->ino == FS_DRAFT_TENSORS) {
@@ -390,12 +386,10 @@ static int empty(const struct fs_draft_ref *r, struct ck_slice of)
 int fs_slices_create(struct fs_draft_ref *r, const char *name, int flags,
 		     struct fs_open *o)
 {
-	struct ck_slices *sl = slices_of(r);
-	uint64_t ino = 0;
+	uint64_t ino = fs_slices_find(r, name);
 	int ret;
 
-	fs_slices_find(r, name, &ino);
-	if (!sl || !ino)
+	if (!ino)
 		return -ENOENT;
 	if (is_dir(ino) || ino == FS_DRAFT_LAYOUT)
 		return -EPERM;
@@ -535,15 +529,13 @@ int fs_slices_remove(const struct fs_draft_ref *r, const char *name, bool dir,
 		     const struct fs_draft_tree_who *who)
 {
 	struct ck_slices *sl = slices_of(r);
+	uint64_t ino = fs_slices_lookup(r, name);
 	struct ck_slice of;
-	uint64_t ino = 0;
 	bool any = false;
-	int ret = fs_slices_lookup(r, name, &ino);
+	int ret;
 
-	if (ret || !ino)
-		return ret ? ret :
-		       dir ? -ENOENT :
-			     fs_siblings_remove(r, name, who);
+	if (!ino)
+		return dir ? -ENOENT : fs_siblings_remove(r, name, who);
 	if (dir != is_dir(ino))
 		return dir ? -ENOTDIR : -EISDIR;
 	if (dir)

@@ -15,8 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LAYOUT_MAX (UINT64_C(64) << 20)
-
 struct fs_open *fs_open_new(void)
 {
 	struct fs_open *o = calloc(1, sizeof(*o));
@@ -85,7 +83,7 @@ int fs_layout_write(struct fs_open *o, const char *buf, size_t len,
 {
 	int ret;
 
-	if (off > LAYOUT_MAX || len > LAYOUT_MAX - off)
+	if (off > FS_LAYOUT_MAX || len > FS_LAYOUT_MAX - off)
 		return -EFBIG;
 	pthread_mutex_lock(&o->lock);
 	ret = put(&o->text, buf, len, off);

@@ -23,9 +23,6 @@
 #include <string.h>
 #include <time.h>
 
-#define LAYOUT "unshard-layout.json"
-#define LAYOUT_MAX (64 << 20)
-
 /* References of the kernel's kind, for the time of one call. */
 struct held {
 	struct fs_draft_tree *files;
@@ -76,7 +73,7 @@ int fs_siblings_list(const struct fs_draft_ref *r, struct fs_shard_list *l)
 
 static bool may_be_called(const struct fs_draft_ref *r, const char *name)
 {
-	return r->ino != FS_INO_ROOT || fs_draft_is_temp(name, LAYOUT);
+	return r->ino != FS_INO_ROOT || fs_draft_is_temp(name, FS_LAYOUT_NAME);
 }
 
 int fs_siblings_create(const struct fs_draft_ref *r, const char *name,
@@ -180,7 +177,7 @@ static int to_layout(const struct waiting *w, struct ck_err *err)
 	ck_auto_free char *text = NULL;
 	int ret;
 
-	if (w->node.st.st_size > LAYOUT_MAX)
+	if (len > FS_LAYOUT_MAX)
 		return -EFBIG;
 	text = malloc(len + 1);
 	if (!text)
@@ -232,12 +229,9 @@ static int become(struct waiting *w, uint64_t ino, const char *as,
 /* What @to is called there: a slice, the layout, or 0. */
 static uint64_t meant(const struct fs_draft_ref *to, const char *name)
 {
-	uint64_t ino = 0;
-
-	if (to->ino == FS_INO_ROOT && !strcmp(name, LAYOUT))
+	if (to->ino == FS_INO_ROOT && !strcmp(name, FS_LAYOUT_NAME))
 		return FS_DRAFT_LAYOUT;
-	fs_slices_find(to, name, &ino);
-	return ino;
+	return fs_slices_find(to, name);
 }
 
 static int rename_onto(struct waiting *w, const struct fs_draft_ref *to,
@@ -245,16 +239,12 @@ static int rename_onto(struct waiting *w, const struct fs_draft_ref *to,
 		       struct ck_err *err)
 {
 	struct ck_slice of;
-	uint64_t shown = 0;
-	int ret = fs_slices_lookup(to, name, &shown);
 
-	if (ret)
-		return ret;
 	if (ino != FS_DRAFT_LAYOUT && !fs_slices_of(to, ino, &of))
 		return -EISDIR;
 	if (flags & ~(unsigned)RENAME_NOREPLACE)
 		return -EINVAL;
-	if (flags && shown)
+	if (flags && fs_slices_lookup(to, name))
 		return -EEXIST;
 	return become(w, ino, name, err);
 }
