@@ -10,7 +10,6 @@
 #include "fs/ask/ask.h"
 #include "fs/kernel/kernel.h"
 #include "fs/cache/ahead.h"
-#include "fs/cache/truncating_opens.h"
 #include "fs/cache/inval.h"
 #include "fs/handover.h"
 #include "fs/tree/mounted.h"
@@ -102,11 +101,14 @@ static inline struct fs *fs_of(fuse_req_t req)
 
 /* A view's file that is open. */
 struct fs_file {
-	struct fs_truncating fresh; /* first: see fs_truncating_call() */
 	struct fs_stream *stream; /* NULL: nothing is read ahead for it */
 	struct fs_copy_open kept; /* what it is read from, with -o cache */
 	struct ck_edit *edit; /* NULL: opened for reading */
 	struct fs_shown *shown; /* on a mount for writing */
+	/* Opened for writing and not written yet, by whom; see ops_write.c. */
+	struct fs_file *older, **fresh_at; /* at NULL: it is not */
+	uint64_t ino;
+	pid_t thread;
 	/* Made by a truncation to 0, which is what O_TRUNC becomes. */
 	_Atomic(struct ck_replace *) replace;
 	bool direct, mappable;
@@ -137,6 +139,10 @@ void fs_ops_dir(struct fuse_lowlevel_ops *ops);
 void fs_ops_read(struct fuse_lowlevel_ops *ops);
 void fs_ops_write(struct fuse_lowlevel_ops *ops);
 void fs_ops_xattr(struct fuse_lowlevel_ops *ops);
+
+/* It may be truncated by who opens it as @ino; and that is over. */
+void fs_file_is_fresh(struct fs_file *f, uint64_t ino, pid_t thread);
+void fs_file_is_written(struct fs_file *f);
 
 /*
  * Where the link hf in @in leads, to free(); NULL: there is none.  In a directory

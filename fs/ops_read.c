@@ -134,7 +134,7 @@ static void end_replace(struct fs *fs, struct fs_file *f)
 
 static void close_file(struct fs *fs, struct fs_file *f)
 {
-	fs_truncating_drop(&f->fresh);
+	fs_file_is_written(f);
 	fs_stream_close(f->stream);
 	fs_copy_close(fs->copies, &f->kept);
 	end_replace(fs, f);
@@ -231,7 +231,7 @@ static int open_file(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 	if (fi->keep_cache) /* there may be some */
 		fs_inval_paged(f->shown);
 	if (fs->replace && writes(fi))
-		fs_truncating_add(&f->fresh, ino, fuse_req_ctx(req)->pid);
+		fs_file_is_fresh(f, ino, fuse_req_ctx(req)->pid);
 	if (f->direct) /* else the kernel reads ahead */
 		f->stream = fs_stream_open(fs->ahead, r->node.view, r->node.nr,
 					   f->kept.copy);

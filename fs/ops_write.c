@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,7 +107,7 @@ static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf,
 
 	buf = fs_receive_payload(buf);
 	if (!ret && fs_of(req)->replace)
-		fs_truncating_drop(&fs_file_of(fi)->fresh);
+		fs_file_is_written(fs_file_of(fi));
 	if (!ret)
 		rep = atomic_load(&fs_file_of(fi)->replace);
 	if (rep)
@@ -177,26 +178,69 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
 	finish(req, ino, fi, false);
 }
 
-struct begin {
-	const struct fs_ref *r;
-	struct ck_err *err;
-};
+/* ---- a file that is written anew ---- */
 
-static int begin_replace(void *ctx, struct fs_truncating *fresh)
+/*
+ * The kernel makes two requests of an open with O_TRUNC: the open, which it takes
+ * the flag from, and then a truncation to 0, which says no file.  Both come from
+ * one thread, so that the newest file that it opened tells which.
+ */
+static pthread_mutex_t fresh_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct fs_file *newest;
+
+void fs_file_is_fresh(struct fs_file *f, uint64_t ino, pid_t thread)
 {
-	const struct begin *b = ctx;
-	struct fs_file *f = (struct fs_file *)fresh;
+	f->ino = ino;
+	f->thread = thread;
+	pthread_mutex_lock(&fresh_lock);
+	f->fresh_at = &newest;
+	f->older = newest;
+	if (f->older)
+		f->older->fresh_at = &f->older;
+	newest = f;
+	pthread_mutex_unlock(&fresh_lock);
+}
+
+void fs_file_is_written(struct fs_file *f)
+{
+	pthread_mutex_lock(&fresh_lock);
+	if (f->fresh_at) {
+		*f->fresh_at = f->older;
+		if (f->older)
+			f->older->fresh_at = f->fresh_at;
+		f->fresh_at = NULL;
+	}
+	pthread_mutex_unlock(&fresh_lock);
+}
+
+static int begin_replace(const struct fs_ref *r, struct fs_file *f,
+			 struct ck_err *err)
+{
 	struct ck_replace *rep, *none = NULL;
 	int ret;
 
-	if (!f->edit)
+	if (!f || !f->edit)
 		return -EPERM;
 	if (atomic_load(&f->replace))
 		return 0;
-	ret = ck_replace_new(&rep, b->r->node.view, b->r->node.nr, f->edit,
-			     b->err);
+	ret = ck_replace_new(&rep, r->node.view, r->node.nr, f->edit, err);
 	if (!ret && !atomic_compare_exchange_strong(&f->replace, &none, rep))
 		ck_replace_free(rep);
+	return ret;
+}
+
+/* Of the file that @thread opened last as @ino, which is not closed meanwhile. */
+static int replace_newest(const struct fs_ref *r, uint64_t ino, pid_t thread,
+			  struct ck_err *err)
+{
+	struct fs_file *f;
+	int ret;
+
+	pthread_mutex_lock(&fresh_lock);
+	for (f = newest; f && (f->ino != ino || f->thread != thread);)
+		f = f->older;
+	ret = begin_replace(r, f, err);
+	pthread_mutex_unlock(&fresh_lock);
 	return ret;
 }
 
@@ -208,8 +252,6 @@ static int set(fuse_req_t req, const struct fs_ref *r, const struct stat *now,
 	       const struct stat *attr, int to_set,
 	       const struct fuse_file_info *fi, struct ck_err *err)
 {
-	struct begin b = { r, err };
-
 	if (to_set &
 	    (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
 		return -EPERM;
@@ -221,10 +263,8 @@ static int set(fuse_req_t req, const struct fs_ref *r, const struct stat *now,
 		return 0;
 	if (attr->st_size || !fs_of(req)->replace)
 		return -EPERM;
-	if (fi)
-		return begin_replace(&b, &fs_file_of(fi)->fresh);
-	return fs_truncating_call(now->st_ino, fuse_req_ctx(req)->pid,
-				  begin_replace, &b);
+	return fi ? begin_replace(r, fs_file_of(fi), err) :
+		    replace_newest(r, now->st_ino, fuse_req_ctx(req)->pid, err);
 }
 
 static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
