@@ -287,27 +287,20 @@ static int start_cache(struct fs_session *s, const struct fs_serve_in *in,
 	return s->fs.copies ? 0 : ck_no_memory(err);
 }
 
+/* Once; the process ends after it. */
 static void end_state(struct fs *fs)
 {
 	fs_access_end();
 	fs_handover_close(fs->handover);
-	fs->handover = NULL;
 	fs_ahead_free(fs->ahead); /* it reads */
-	fs->ahead = NULL;
 	fs_inval_free(fs->inval);
-	fs->inval = NULL;
+	fs->inval = NULL; /* see file_touched() */
 	fs_draft_ops.free(fs->drafts);
-	fs->drafts = NULL;
 	fs_copies_free(fs->copies);
-	fs->copies = NULL;
 	fs_passed_free(fs->passed);
-	fs->passed = NULL;
 	fs_mounted_table_free(fs->table);
 	free(fs->map);
-	fs->map = NULL;
-	fs->table = NULL;
 	fs_asker_free(fs->asker);
-	fs->asker = NULL;
 	fs_buf_drain();
 }
 

@@ -84,11 +84,8 @@ static int learn(struct fs_mounted_table *s, struct fs_mounted *mounted,
 	return 0;
 }
 
-/* What views cannot show is known once they were looked at. */
-static void settle(void *ctx)
+void fs_mounted_settle(const struct fs_mounted *mounted)
 {
-	const struct fs_mounted *mounted = ctx;
-
 	for (unsigned i = 0; i < FS_MAX_VIEWS; i++)
 		if (mounted->view[i])
 			ck_view_find_problems(mounted->view[i]);
@@ -155,9 +152,7 @@ int fs_mounted_fill(struct fs_mounted_table *s, struct fs_mounted *mounted,
 		.kernel = s->in.kernel,
 		.sandbox = s->in.sandbox,
 		.generation = mounted->nr + 1,
-		.text = fs_mounted_text,
-		.settle = settle,
-		.ctx = mounted,
+		.mounted = mounted,
 		.owner = s,
 		.map = s->in.map,
 	};

@@ -45,7 +45,11 @@ void fs_mounted_sleep(struct fs_mounted *mounted, struct fs_mounted *evicted);
 /* Ends what a mounted checkpoint was made of, and no more. */
 void fs_mounted_end(struct fs_mounted_table *s, struct fs_mounted *mounted);
 /* Also what the documents of a directory or of a FAILED entry say. */
-void fs_mounted_text(void *ctx, unsigned id, struct ck_str *out);
+void fs_mounted_text(struct fs_mounted_table *s, struct fs_mounted *mounted,
+		     const struct fs_virt_reader *by, unsigned id,
+		     struct ck_str *out);
+/* What views cannot show is known once they were looked at. */
+void fs_mounted_settle(const struct fs_mounted *mounted);
 void fs_mounted_free(struct fs_mounted_table *s, struct fs_mounted *mounted);
 /*
  * Whether @now is the same folder or file, and nothing came or went in it; what

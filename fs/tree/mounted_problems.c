@@ -329,24 +329,24 @@ static void metrics(struct fs_mounted_table *s, const struct fs_mounted *of,
 	free(all.v);
 }
 
-void fs_mounted_text(void *ctx, unsigned id, struct ck_str *out)
+void fs_mounted_text(struct fs_mounted_table *s, struct fs_mounted *mounted,
+		     const struct fs_virt_reader *by, unsigned id,
+		     struct ck_str *out)
 {
-	const struct fs_virt_text_in *in = ctx;
-	struct fs_mounted *mounted = in->ctx;
 	bool json = id == FS_VIRT_PROBLEMS_JSON;
 
 	if (id == FS_VIRT_METRICS) {
-		metrics(in->owner, mounted, out);
+		metrics(s, mounted, out);
 		return;
 	}
 	if (id == FS_VIRT_STATS) {
-		stats_of_steps(in->owner, out);
+		stats_of_steps(s, out);
 		return;
 	}
 	if (json)
 		ck_str_puts(out, "[\n");
 	if (mounted->steps)
-		steps_problems(in->owner, in->by, json, out);
+		steps_problems(s, by, json, out);
 	else
 		add_problem(out, json, "error", mounted->name,
 			    mounted->why.msg);

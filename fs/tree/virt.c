@@ -20,6 +20,7 @@
 #include "core/base/vec.h"
 #include "core/catalog/dump.h"
 #include "core/ckpt/map_file.h"
+#include "fs/tree/mounted_priv.h"
 #include "fs/tree/stats.h"
 
 #include <errno.h>
@@ -199,17 +200,16 @@ static void add_runtime(struct fs_virt *v, unsigned id,
 	bool json = id == FS_VIRT_PROBLEMS_JSON;
 
 	if (!v->in.ck || id == FS_VIRT_METRICS) {
-		struct fs_virt_text_in in = { v->in.owner, v->in.ctx, by };
-
-		v->in.text(&in, id, problems_found);
+		fs_mounted_text(v->in.owner, v->in.mounted, by, id,
+				problems_found);
 		return;
 	}
 	if (id == FS_VIRT_STATS)
 		fs_stats_text(&v->stats, problems_found);
 	if (id != FS_VIRT_PROBLEMS && !json)
 		return;
-	if (v->in.settle)
-		v->in.settle(v->in.ctx);
+	if (v->in.mounted)
+		fs_mounted_settle(v->in.mounted);
 	if (json && ck_ckpt_runtime_problems_seq(v->in.ck))
 		ck_str_puts(problems_found, v->img->nr_problems ? ",\n" : "\n");
 	if (!json || ck_ckpt_runtime_problems_seq(v->in.ck))

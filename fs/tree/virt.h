@@ -52,23 +52,12 @@ struct fs_virt_reader {
 	void *ctx;
 };
 
-/* What text() is told; for what has no catalog of its own. */
-struct fs_virt_text_in {
-	struct fs_mounted_table *owner;
-	struct fs_mounted *ctx;
-	const struct fs_virt_reader *by; /* NULL: all is said */
-};
-
 struct fs_virt_in {
-	struct ck_ckpt *ck; /* NULL: text() says everything; else metrics */
+	struct ck_ckpt *ck; /* NULL: @mounted alone says everything */
 	const struct fs_kernel *kernel;
 	unsigned sandbox;
 	uint64_t generation;
-	/* Appends the whole of document @id. */
-	void (*text)(void *in, unsigned id, struct ck_str *out);
-	/* Before problems are listed: finds those of views; may be NULL. */
-	void (*settle)(void *ctx);
-	struct fs_mounted *ctx;
+	struct fs_mounted *mounted; /* NULL: it has no metrics */
 	struct fs_mounted_table *owner;
 	/* For who reads the files himself, what is to be asked for; NULL: no map. */
 	const char *map;
