@@ -151,9 +151,8 @@ void fs_draft_tree_replaced(struct fs_draft_tree *s, uint64_t dir,
 
 /*
  * draft_tree_siblings.c: a folder for files that wait to become something else,
- * not below shards/ and not published; *dir is as a directory's inode above,
- * and the caller's to fs_draft_tree_forget().  -ENOENT: it is not there, and
- * not @make.
+ * not below shards/ and not published; *dir is as a directory's inode above, and
+ * stays known.  -ENOENT: it is not there, and not @make.
  */
 int fs_draft_tree_sibling(struct fs_draft_tree *s, const char *key, bool make,
 			  uint64_t *dir);

@@ -182,6 +182,15 @@ static int fail(struct fs_draft_tree *s, const struct fs_draft_tree_file *f,
 		       path, what, strerror(-ret));
 }
 
+/* The same where bytes that were acknowledged are lost: nobody publishes it. */
+static int lose(struct fs_draft_tree *s, const struct fs_draft_tree_file *f,
+		const char *what, int ret, struct ck_err *err)
+{
+	fail(s, f, what, ret, err);
+	ck_draft_poison(s->draft, err->msg);
+	return ret;
+}
+
 static int open_named(struct fs_draft_tree *s, uint64_t ino, int flags)
 {
 	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
@@ -312,11 +321,7 @@ static int close_fd(struct fs_draft_tree *s, const struct fs_draft_tree_file *f,
 {
 	int ret = close(fd) && errno != EINTR ? -errno : 0;
 
-	if (!ret || !f->writes)
-		return 0;
-	fail(s, f, "close", ret, err);
-	ck_draft_poison(s->draft, err->msg);
-	return ret;
+	return !ret || !f->writes ? 0 : lose(s, f, "close", ret, err);
 }
 
 int fs_draft_tree_flush(struct fs_draft_tree *s,
@@ -384,11 +389,8 @@ int fs_draft_tree_write(struct fs_draft_tree *s,
 	atomic_fetch_add_explicit(&s->seq, 1, memory_order_relaxed);
 	if (!ret || ret == -EFBIG)
 		return ret;
-	fail(s, f, "write", ret, err);
 	/* of a mapping: whoever stored the bytes is not told */
-	if (cached)
-		ck_draft_poison(s->draft, err->msg);
-	return ret;
+	return (cached ? lose : fail)(s, f, "write", ret, err);
 }
 
 /* The bits that a write takes away. */
@@ -421,11 +423,7 @@ int fs_draft_tree_sync(struct fs_draft_tree *s,
 
 	ret = (data ? fdatasync(f->fd) : fsync(f->fd)) ? -errno : 0;
 	ret = ck_fault_of(CK_FAULT_SYNC, ret);
-	if (!ret)
-		return 0;
-	fail(s, f, "fsync", ret, err);
-	ck_draft_poison(s->draft, err->msg);
-	return ret;
+	return ret ? lose(s, f, "fsync", ret, err) : 0;
 }
 
 /* What the kernel could not write it has forgotten, or will. */
@@ -438,11 +436,9 @@ int fs_draft_tree_check_kept(struct fs_draft_tree *s,
 			  0;
 
 	ret = ck_fault_of(CK_FAULT_SYNC, ret);
-	if (!ret || (ret != -EIO && ret != -ENOSPC && ret != -EDQUOT))
+	if (ret != -EIO && ret != -ENOSPC && ret != -EDQUOT)
 		return 0;
-	fail(s, f, "write", ret, err);
-	ck_draft_poison(s->draft, err->msg);
-	return ret;
+	return lose(s, f, "write", ret, err);
 }
 
 int fs_draft_tree_fallocate(struct fs_draft_tree *s,

@@ -111,7 +111,6 @@ int fs_slices_made(const struct fs_draft_ref *r, uint64_t ino,
  */
 int fs_slices_create(struct fs_draft_ref *r, const char *name, int flags,
 		     struct fs_open *o);
-void fs_slices_release(const struct fs_draft_ref *r, struct fs_open *o);
 /* As far as the file goes; @mapped: for a page of a map. */
 int fs_slices_read(const struct fs_draft_ref *r, const struct fs_open *o,
 		   void *buf, size_t len, uint64_t off, bool mapped,
@@ -122,8 +121,6 @@ int fs_slices_write(const struct fs_draft_ref *r, struct fs_open *o,
 /* A layout that has come is put into force. */
 int fs_slices_flush(const struct fs_draft_ref *r, struct fs_open *o,
 		    struct ck_err *err);
-int fs_slices_sync(const struct fs_draft_ref *r, const struct fs_open *o,
-		   struct ck_err *err);
 int fs_slices_fallocate(const struct fs_draft_ref *r, const struct fs_open *o,
 			int mode, uint64_t off, uint64_t len);
 /*

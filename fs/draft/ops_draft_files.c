@@ -60,7 +60,8 @@ static void end_open(const struct fs_draft_ref *r, struct fs_open *o)
 {
 	if (o->f)
 		fs_draft_tree_release(r->s->files, o->f);
-	fs_slices_release(r, o);
+	if (o->writes)
+		fs_draft_tree_end(r->s->files);
 	fs_open_free(o);
 }
 
@@ -356,7 +357,8 @@ static void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync,
 		ret = fs_draft_tree_sync(r.s->files, draft_tree_of(fi),
 					 datasync, &err);
 	else if (!ret && fs_open_of(fi)->slice)
-		ret = fs_slices_sync(&r, fs_open_of(fi), &err);
+		ret = ck_slice_sync(fs_draft_tree_slices(r.s->files),
+				    fs_open_of(fi)->of, &err);
 	fs_reply_end(req, ret, &err);
 }
 

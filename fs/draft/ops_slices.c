@@ -423,18 +423,12 @@ int fs_slices_made(const struct fs_draft_ref *r, uint64_t ino,
 	return ret ? ret : fs_slices_give(&made, st, all);
 }
 
-void fs_slices_release(const struct fs_draft_ref *r, struct fs_open *o)
-{
-	if (o->writes)
-		fs_draft_tree_end(r->s->files);
-}
-
 int fs_slices_read(const struct fs_draft_ref *r, const struct fs_open *o,
 		   void *buf, size_t len, uint64_t off, bool mapped,
 		   size_t *got, struct ck_err *err)
 {
 	struct ck_slices *sl = slices_of(r);
-	uint64_t size = sl ? ck_slice_size(sl, o->of) : 0;
+	uint64_t size = ck_slice_size(sl, o->of);
 
 	*got = off >= size ? 0 : CK_MIN(len, size - off);
 	if (!*got)
@@ -452,7 +446,7 @@ int fs_slices_write(const struct fs_draft_ref *r, struct fs_open *o,
 
 	if (r->ino == FS_DRAFT_LAYOUT)
 		return fs_layout_write(o, buf, len, off);
-	if (!sl || !o->writes)
+	if (!o->writes)
 		return -EBADF;
 	size = ck_slice_size(sl, o->of);
 	/* the last page of a map is longer than the file */
@@ -468,25 +462,17 @@ int fs_slices_write(const struct fs_draft_ref *r, struct fs_open *o,
 	return ret;
 }
 
-int fs_slices_sync(const struct fs_draft_ref *r, const struct fs_open *o,
-		   struct ck_err *err)
-{
-	struct ck_slices *sl = slices_of(r);
-
-	return sl ? ck_slice_sync(sl, o->of, err) : -ESTALE;
-}
-
 /* There is room for all of it from the beginning. */
 int fs_slices_fallocate(const struct fs_draft_ref *r, const struct fs_open *o,
 			int mode, uint64_t off, uint64_t len)
 {
-	struct ck_slices *sl = slices_of(r);
-
-	if (!sl || !o->writes)
+	if (!o->writes)
 		return -EBADF;
 	if (mode & ~FALLOC_FL_KEEP_SIZE)
 		return -EOPNOTSUPP;
-	return ck_range_ok(off, len, ck_slice_size(sl, o->of)) ? 0 : -EFBIG;
+	return ck_range_ok(off, len, ck_slice_size(slices_of(r), o->of)) ?
+		       0 :
+		       -EFBIG;
 }
 
 /* To nothing: it is to be written anew.  Its size stays what it is. */

@@ -23,46 +23,33 @@
 #include <string.h>
 #include <time.h>
 
-/* References of the kernel's kind, for the time of one call. */
-struct held {
-	struct fs_draft_tree *files;
-	uint64_t ino;
-};
-
-static void drop(const struct held *h)
-{
-	if (h->ino)
-		fs_draft_tree_forget(h->files, h->ino, 1);
-}
-#define auto_held __attribute__((cleanup(drop))) struct held
-
-static int folder(const struct fs_draft_ref *r, bool make, struct held *out)
+/* The folder for other files of folder @r. */
+static int folder(const struct fs_draft_ref *r, bool make, uint64_t *dir)
 {
 	char key[24];
 
-	out->files = r->s->files;
 	if (!fs_slices_key(r, key))
 		return make ? -EPERM : -ENOENT;
-	return fs_draft_tree_sibling(r->s->files, key, make, &out->ino);
+	return fs_draft_tree_sibling(r->s->files, key, make, dir);
 }
 
 int fs_siblings_lookup(const struct fs_draft_ref *r, const char *name,
 		       struct fs_draft_tree_node *out)
 {
-	auto_held dir = { 0 };
+	uint64_t dir;
 	int ret = folder(r, false, &dir);
 
-	return ret ? ret : fs_draft_tree_lookup(dir.files, dir.ino, name, out);
+	return ret ? ret : fs_draft_tree_lookup(r->s->files, dir, name, out);
 }
 
 int fs_siblings_list(const struct fs_draft_ref *r, struct fs_shard_list *l)
 {
 	struct fs_shard_list *own = NULL;
-	auto_held dir = { 0 };
+	uint64_t dir;
 	int ret = folder(r, false, &dir);
 
 	if (!ret)
-		ret = fs_draft_tree_list(dir.files, dir.ino, &own);
+		ret = fs_draft_tree_list(r->s->files, dir, &own);
 	if (ret)
 		return ret == -ENOENT ? 0 : ret;
 	for (size_t i = 2; i < own->nr; i++) /* without . and .. */
@@ -82,22 +69,22 @@ int fs_siblings_create(const struct fs_draft_ref *r, const char *name,
 		       struct fs_draft_tree_node *out,
 		       struct fs_draft_tree_file **f)
 {
-	auto_held dir = { 0 };
+	uint64_t dir;
 	int ret = may_be_called(r, name) ? folder(r, true, &dir) : -EPERM;
 
 	return ret ? ret :
-		     fs_draft_tree_create(dir.files, dir.ino, name, mode, flags,
+		     fs_draft_tree_create(r->s->files, dir, name, mode, flags,
 					  who, out, f);
 }
 
 int fs_siblings_remove(const struct fs_draft_ref *r, const char *name,
 		       const struct fs_draft_tree_who *who)
 {
-	auto_held dir = { 0 };
+	uint64_t dir;
 	int ret = folder(r, false, &dir);
 
 	return ret ? ret :
-		     fs_draft_tree_unlink(dir.files, dir.ino, name, false, who);
+		     fs_draft_tree_unlink(r->s->files, dir, name, false, who);
 }
 
 /* ---- it becomes a slice, or the layout ---- */
@@ -249,27 +236,34 @@ static int rename_onto(struct waiting *w, const struct fs_draft_ref *to,
 	return become(w, ino, name, err);
 }
 
+static int rename_it(struct waiting *w, const struct fs_draft_ref *to,
+		     const char *new_name, unsigned flags,
+		     const struct fs_draft_tree_who *who, struct ck_err *err)
+{
+	uint64_t ino = meant(to, new_name), dir;
+	int ret;
+
+	if (ino)
+		return rename_onto(w, to, new_name, ino, flags, err);
+	ret = may_be_called(to, new_name) ? folder(to, true, &dir) : -EPERM;
+	return ret ? ret :
+		     fs_draft_tree_rename(w->files, w->dir, w->name, dir,
+					  new_name, flags, who);
+}
+
 int fs_siblings_rename(const struct fs_draft_ref *r, const char *name,
 		       uint64_t to, const char *new_name, unsigned flags,
 		       const struct fs_draft_tree_who *who, struct ck_err *err)
 {
 	const struct fs_draft_ref at = { r->drafts, r->s, to };
 	struct waiting w = { .r = r, .files = r->s->files, .name = name };
-	auto_held dir = { 0 }, new_dir = { 0 }, node = { .files = w.files };
-	uint64_t ino = meant(&at, new_name);
-	int ret = meant(r, name) ? -EPERM : folder(r, false, &dir);
+	int ret = meant(r, name) ? -EPERM : folder(r, false, &w.dir);
 
 	if (!ret)
-		ret = fs_draft_tree_lookup(w.files, dir.ino, name, &w.node);
+		ret = fs_draft_tree_lookup(w.files, w.dir, name, &w.node);
 	if (ret)
 		return ret;
-	w.dir = dir.ino;
-	node.ino = w.node.ino;
-	if (ino)
-		return rename_onto(&w, &at, new_name, ino, flags, err);
-	ret = may_be_called(&at, new_name) ? folder(&at, true, &new_dir) :
-					     -EPERM;
-	return ret ? ret :
-		     fs_draft_tree_rename(w.files, dir.ino, name, new_dir.ino,
-					  new_name, flags, who);
+	ret = rename_it(&w, &at, new_name, flags, who, err);
+	fs_draft_tree_forget(w.files, w.node.ino, 1);
+	return ret;
 }
