@@ -10,6 +10,7 @@
 #include "core/base/err.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #define FS_MOUNT_TYPE "fuse.unshardfs"
 
@@ -31,5 +32,15 @@ int fs_mounts_find(const char *path, struct fs_mount_info *out);
  * -EBUSY, -EPERM ... with a line.
  */
 int fs_mounts_end(const char *path, bool lazy, struct ck_err *err);
+
+/*
+ * What this process and its children write on stderr goes to a memory file
+ * until fs_catch_end() puts its first line into @said.  One thread.
+ */
+struct fs_catch {
+	int saved, file;
+};
+void fs_catch_begin(struct fs_catch *c);
+void fs_catch_end(struct fs_catch *c, char *said, size_t size);
 
 #endif

@@ -18,7 +18,6 @@
 #include "fs/mounts.h"
 #include "fs/ops.h"
 #include "fs/kernel/reply.h"
-#include "fs/spawn.h"
 #include "fs/dentry_trim.h"
 
 #include <errno.h>

@@ -118,7 +118,7 @@ static void free_list(struct fs_shown *s)
 	while (s) {
 		struct fs_shown *next = s->next;
 
-		fs_tensor_offsets_free(&s->places);
+		free(s->places.v.v);
 		free(s);
 		s = next;
 	}

@@ -9,14 +9,29 @@
 #define FS_INVAL_PRIV_H
 
 #include "core/base/helpers.h"
+#include "core/base/vec.h"
 #include "fs/cache/inval.h"
-#include "fs/cache/tensor_offsets.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
 #define FS_SHOWN_BUCKETS 1024u
+
+/*
+ * Where in a view's file each of its tensors is.  Found by keys: tensors of which a
+ * write to one may change another have the same (ck_ckpt_bytes_key()).
+ */
+struct fs_tensor_offset {
+	uint32_t key, tensor;
+	uint64_t off; /* of its first byte in the file */
+};
+
+struct fs_tensor_offsets {
+	bool made;
+	bool unclear; /* the file shows bytes in a way that is not known here */
+	CK_VEC(struct fs_tensor_offset) v; /* sorted by key, then tensor */
+};
 
 struct fs_shown {
 	struct fs_shown *next, **list; /* in its bucket */
@@ -55,5 +70,11 @@ struct fs_shown **fs_shown_list(struct fs_inval *iv, const struct ck_ckpt *ck,
 void fs_shown_drop(struct fs_shown *s);
 /* Of a file that is open. */
 const struct fs_tensor_offsets *fs_shown_places(struct fs_shown *s);
+/* The first of @key; what is of it follows.  NULL: none. */
+const struct fs_tensor_offset *fs_tensor_offsets_find(
+	const struct fs_tensor_offsets *p, uint32_t key);
+/* The one after @at, of the same key; or NULL. */
+const struct fs_tensor_offset *fs_tensor_offsets_next(
+	const struct fs_tensor_offsets *p, const struct fs_tensor_offset *at);
 
 #endif
