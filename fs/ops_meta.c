@@ -438,17 +438,10 @@ void fs_forget(struct fs *fs, uint64_t ino, uint64_t nr)
 	fs_mounted_unpin(fs->table, mounted);
 }
 
+/* Also of each that comes with others. */
 static void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
 {
 	fs_forget(fs_of(req), ino, nlookup);
-	fuse_reply_none(req);
-}
-
-static void op_forget_multi(fuse_req_t req, size_t count,
-			    struct fuse_forget_data *forgets)
-{
-	for (size_t i = 0; i < count; i++)
-		fs_forget(fs_of(req), forgets[i].ino, forgets[i].nlookup);
 	fuse_reply_none(req);
 }
 
@@ -546,7 +539,6 @@ void fs_ops_meta(struct fuse_lowlevel_ops *ops)
 {
 	ops->lookup = op_lookup;
 	ops->forget = op_forget;
-	ops->forget_multi = op_forget_multi;
 	ops->getattr = op_getattr;
 	ops->readlink = op_readlink;
 	ops->statfs = op_statfs;

@@ -166,17 +166,19 @@ static bool agree_on_passthrough(const struct fs_kernel *k,
 #endif
 }
 
-static void set_caps(struct fuse_conn_info *conn, unsigned on, unsigned off)
+static void without(struct fuse_conn_info *conn, unsigned caps)
 {
 #if LIBFUSE_KNOWS_MMAP
-	fuse_set_feature_flag(conn, on);
-	fuse_unset_feature_flag(conn, off);
+	fuse_unset_feature_flag(conn, caps);
 #else
-	conn->want = (conn->want | (conn->capable & on)) & ~off;
+	conn->want &= ~caps;
 #endif
 }
 
 /*
+ * By itself libfuse asks for several reads at a time, of files and directories, for
+ * READDIRPLUS and for AUTO_INVAL_DATA.
+ *
  * No splice: it falls back to a fresh buffer a request where the pipe cannot
  * grow.  No ATOMIC_O_TRUNC: a truncating open would shorten the mapping of
  * every other process.  No ASYNC_DIO where files are written: such requests
@@ -194,18 +196,9 @@ static void set_caps(struct fuse_conn_info *conn, unsigned on, unsigned off)
  */
 void fs_kernel_init(struct fs_kernel *k, struct fuse_conn_info *conn)
 {
-	static const unsigned on[] = {
-		FUSE_CAP_ASYNC_READ,	  FUSE_CAP_PARALLEL_DIROPS,
-		FUSE_CAP_READDIRPLUS,	  FUSE_CAP_READDIRPLUS_AUTO,
-		FUSE_CAP_AUTO_INVAL_DATA,
-	};
-
-	for (size_t i = 0; i < CK_ARRAY_LEN(on); i++)
-		set_caps(conn, on[i], 0);
-	set_caps(conn, 0,
-		 FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
-			 FUSE_CAP_SPLICE_MOVE | FUSE_CAP_ATOMIC_O_TRUNC |
-			 FUSE_CAP_WRITEBACK_CACHE);
+	without(conn, FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
+			      FUSE_CAP_SPLICE_MOVE | FUSE_CAP_ATOMIC_O_TRUNC |
+			      FUSE_CAP_WRITEBACK_CACHE);
 	conn->max_read = FS_MAX_IO;
 	conn->max_write = FS_MAX_IO;
 	conn->max_readahead = UINT_MAX; /* would lower what read_ahead.h set */
@@ -214,9 +207,9 @@ void fs_kernel_init(struct fs_kernel *k, struct fuse_conn_info *conn)
 	k->direct = k->direct_mmap || k->want == FS_DIRECT_ON;
 	k->passthrough = k->passthrough && agree_on_passthrough(k, conn);
 	if (k->writes || k->lost)
-		set_caps(conn, 0, FUSE_CAP_ASYNC_DIO);
+		without(conn, FUSE_CAP_ASYNC_DIO);
 	if (k->writes && !k->direct)
-		set_caps(conn, 0, FUSE_CAP_AUTO_INVAL_DATA);
+		without(conn, FUSE_CAP_AUTO_INVAL_DATA);
 }
 
 /* libfuse would say so at length; one descriptor for all does too. */
