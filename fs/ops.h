@@ -29,12 +29,11 @@ struct fs {
 	bool rw, replace; /* -o rw, replace */
 	struct fs_inval *inval; /* NULL where not rw */
 	struct fs_drafts *drafts; /* NULL: none can be made here */
-	const char *src; /* the directory of checkpoints; or NULL */
+	const struct ck_root *steps; /* the directory of checkpoints; or NULL */
 	struct fs_asker *asker; /* NULL: not for other users */
 	double keep; /* how long the kernel may keep what the catalog says */
 	void (*ready)(void *ctx);
 	void *ready_ctx;
-	const char *mnt; /* where it is mounted */
 };
 
 /* What an inode number of the kernel's stands for; fs_auto_ref ends it. */
@@ -75,8 +74,6 @@ struct fs_draft_ops {
 	/* Its thread; in the worker's sandbox. */
 	int (*start)(struct fs_drafts *t, struct ck_err *err);
 	void (*free)(struct fs_drafts *t);
-	/* Where they are made. */
-	const struct ck_root *(*root)(const struct fs_drafts *t);
 };
 extern const struct fs_draft_ops fs_draft_ops;
 

@@ -491,7 +491,7 @@ static bool room_below(struct fs *fs, struct statvfs *out)
 	int fd = -1;
 
 	if (fs->drafts) {
-		ck_root_fds(fs_draft_ops.root(fs->drafts), &fd, 1);
+		ck_root_fds(fs->steps, &fd, 1);
 		return !fstatvfs(fd, out);
 	}
 	mounted = fs_mounted_table_pin(fs->table, 0);

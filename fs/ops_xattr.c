@@ -109,8 +109,8 @@ static bool get_of_mount(const struct fs *fs, uint64_t ino, const char *name,
 {
 	if (ino == FUSE_ROOT_ID && !strcmp(name, FS_PID_XATTR))
 		ck_str_fmt(out, "%d", (int)getpid());
-	else if (ino == FUSE_ROOT_ID && fs->src && !strcmp(name, SOURCE))
-		ck_str_puts(out, fs->src);
+	else if (ino == FUSE_ROOT_ID && fs->steps && !strcmp(name, SOURCE))
+		ck_str_puts(out, fs->steps->real);
 	return out->len;
 }
 

@@ -189,20 +189,6 @@ bool fs_session_hands_over(const struct fs_session *s)
 	return s->fs.handover;
 }
 
-static int seconds_from_env(const char *name, double *out, struct ck_err *err)
-{
-	const char *text = getenv(name);
-	char *end;
-
-	if (!text)
-		return 0;
-	*out = strtod(text, &end);
-	if (end == text || *end || !(*out >= 0))
-		return ck_fail(err, EINVAL, "%s=%s: expected seconds", name,
-			       text);
-	return 0;
-}
-
 static bool has_lost(const struct ck_catalog *img)
 {
 	for (uint32_t i = 0; i < img->nr_tensors; i++)
@@ -220,7 +206,7 @@ static void file_touched(void *ctx, const struct ck_ckpt *ck)
 }
 
 static int start_state(struct fs *fs, const struct fs_serve_in *in,
-		       struct ck_err *err)
+		       const char *mnt, struct ck_err *err)
 {
 	struct fs_mounted_table_in table = {
 		.ck = in->ck,
@@ -228,7 +214,7 @@ static int start_state(struct fs *fs, const struct fs_serve_in *in,
 		.kernel = &fs->kernel,
 		.opts = in->opts,
 		.sandbox = in->sandbox,
-		.mnt = fs->mnt,
+		.mnt = mnt,
 		.touched = { file_touched, fs },
 	};
 
@@ -238,8 +224,7 @@ static int start_state(struct fs *fs, const struct fs_serve_in *in,
 	fs->keep = FS_KEEP_FIXED;
 	fs->ready = in->ready;
 	fs->ready_ctx = in->ctx;
-	if (in->steps)
-		fs->src = in->steps->real;
+	fs->steps = in->steps;
 	if (in->steps && fs->rw) {
 		fs->drafts = fs_draft_ops.new(in->steps, in->opts);
 		if (!fs->drafts)
@@ -318,13 +303,12 @@ int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 		     struct ck_err *err)
 {
 	struct fs_dentry_trim trim = { 0 };
-	int ret = seconds_from_env("UNSHARD_KEEP", &fs_keep_src, err);
+	int ret = fs_seconds_from_env("UNSHARD_KEEP", &fs_keep_src, err);
 
 	if (!ret)
-		ret = seconds_from_env("UNSHARD_SETTLE", &fs_settle, err);
-	s->fs.mnt = s->path;
+		ret = fs_seconds_from_env("UNSHARD_SETTLE", &fs_settle, err);
 	if (!ret)
-		ret = start_state(&s->fs, in, err);
+		ret = start_state(&s->fs, in, s->path, err);
 	fuse_set_log_func(log_libfuse);
 	if (!ret && s->allow_other)
 		ret = let_others(&s->fs, in->askers_fd, err);

@@ -241,20 +241,6 @@ static void give(struct fs_asker *a, struct seat *seat, bool usable)
 
 /* ---- the calls ---- */
 
-static int64_t limit_from_env(struct ck_err *err)
-{
-	const char *text = getenv("UNSHARD_ASK");
-	char *end;
-	double v;
-
-	if (!text)
-		return FS_ASK_SECONDS * 1000;
-	v = strtod(text, &end);
-	if (end != text && !*end && v > 0 && v < MAX_MS / 1000)
-		return (int64_t)(v * 1000);
-	return ck_fail(err, EINVAL, "UNSHARD_ASK=%s: expected seconds", text);
-}
-
 static int first(struct fs_asker *a, struct ck_err *err)
 {
 	const struct ck_patience p = ck_patience(FS_ASK_SECONDS);
@@ -265,6 +251,7 @@ static int first(struct fs_asker *a, struct ck_err *err)
 int fs_asker_new(struct fs_asker **out, int fd, double keep, struct ck_err *err)
 {
 	struct fs_asker *a = calloc(1, sizeof(*a));
+	double seconds = FS_ASK_SECONDS;
 	pthread_condattr_t attr;
 	int ret;
 
@@ -281,8 +268,10 @@ int fs_asker_new(struct fs_asker **out, int fd, double keep, struct ck_err *err)
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&a->freed, &attr);
 	pthread_condattr_destroy(&attr);
-	a->limit_ms = limit_from_env(err);
-	ret = a->limit_ms < 0 ? (int)a->limit_ms : first(a, err);
+	ret = fs_seconds_from_env("UNSHARD_ASK", &seconds, err);
+	a->limit_ms = (int64_t)(CK_MIN(seconds, MAX_MS / 1000) * 1000);
+	if (!ret)
+		ret = first(a, err);
 	if (ret)
 		fs_asker_free(a);
 	else

@@ -32,11 +32,6 @@ bool fs_draft_is_whole(struct fs_draft *s)
 	return s->whole;
 }
 
-void fs_draft_copied(struct fs_draft *s)
-{
-	atomic_store(&s->copied_s, ck_now_s());
-}
-
 int fs_draft_is_empty(struct fs_draft *s, bool *yes)
 {
 	ck_auto_dir_tree struct ck_dir_tree all = { 0 };

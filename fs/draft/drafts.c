@@ -65,11 +65,6 @@ struct fs_drafts *fs_drafts_new(const struct ck_root *root,
 	return t;
 }
 
-const struct ck_root *fs_drafts_root(const struct fs_drafts *t)
-{
-	return t->root;
-}
-
 /* On sshfs and bindfs some of it goes only when nothing of it is open. */
 static void free_draft(const struct fs_drafts *t, struct fs_draft *s)
 {

@@ -46,7 +46,12 @@ struct fs_draft {
 	uint64_t seq, signature; /* when it was last looked at */
 	uint64_t checked; /* fs_draft_tree_seq() when @whole was found out */
 	bool whole; /* no byte of its slices is missing */
-	_Atomic int64_t copied_s; /* when a file was last renamed to a slice */
+	/*
+	 * When a file was last renamed to a slice, as tools that copy do: what they
+	 * still have to do in the step they are given time for, before it is
+	 * published by itself.
+	 */
+	_Atomic int64_t copied_s;
 	int64_t quiet_s; /* CLOCK_MONOTONIC; since when they are so */
 	char why[512]; /* the last attempt failed; "" */
 };
@@ -57,7 +62,6 @@ struct fs_drafts *fs_drafts_new(const struct ck_root *root,
 /* The thread; in the worker's sandbox. */
 int fs_drafts_start(struct fs_drafts *t, struct ck_err *err);
 void fs_drafts_free(struct fs_drafts *t);
-const struct ck_root *fs_drafts_root(const struct fs_drafts *t);
 
 /*
  * Each gives a pinned draft, which fs_draft_unpin() ends.  lookup: -ENOENT.
@@ -93,11 +97,6 @@ enum fs_draft_index fs_draft_index_of(const char *old, bool same_dir,
 				      const char *name);
 /* Whether @old is what rsync calls @name until it is whole. */
 bool fs_draft_is_temp(const char *old, const char *name);
-/*
- * A file was renamed to a slice, as tools that copy do: what they still have
- * to do in the step they are given time for, before it is published by itself.
- */
-void fs_draft_copied(struct fs_draft *s);
 /* -o publish=auto */
 bool fs_drafts_by_rename(const struct fs_drafts *t);
 /*

@@ -185,5 +185,4 @@ const struct fs_draft_ops fs_draft_ops = {
 	.new = fs_drafts_new,
 	.start = fs_drafts_start,
 	.free = fs_drafts_free,
-	.root = fs_drafts_root,
 };

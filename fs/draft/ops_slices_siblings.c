@@ -13,6 +13,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/clock.h"
 #include "fs/kernel/buf.h"
 #include "fs/kernel/reply.h"
 
@@ -154,7 +155,7 @@ static int to_slice(const struct waiting *w, uint64_t ino, const char *as,
 	if (!ret)
 		ret = fs_slices_made(w->r, ino, &w->node.st);
 	if (!ret)
-		fs_draft_copied(w->r->s);
+		atomic_store(&w->r->s->copied_s, ck_now_s());
 	return ret;
 }
 

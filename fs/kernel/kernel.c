@@ -25,6 +25,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -35,6 +36,20 @@
 #define LIBFUSE_KNOWS_MMAP (FUSE_VERSION >= FUSE_MAKE_VERSION(3, 17))
 #define INIT_HOOK \
 	(FUSE_VERSION >= FUSE_MAKE_VERSION(3, 13) && !LIBFUSE_KNOWS_MMAP)
+
+int fs_seconds_from_env(const char *name, double *out, struct ck_err *err)
+{
+	const char *text = getenv(name);
+	char *end;
+
+	if (!text)
+		return 0;
+	*out = strtod(text, &end);
+	if (end == text || *end || !(*out >= 0))
+		return ck_fail(err, EINVAL, "%s=%s: expected seconds", name,
+			       text);
+	return 0;
+}
 
 void fs_kernel_setup(struct fs_kernel *k, const struct ck_opts *opts)
 {

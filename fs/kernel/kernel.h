@@ -53,6 +53,8 @@ struct fs_kernel {
 	uint64_t unique;
 };
 
+/* What tests set @name to instead of *out, from 0 on; -EINVAL with a line. */
+int fs_seconds_from_env(const char *name, double *out, struct ck_err *err);
 /* Reads -o direct= threads=, which passed ck_options_parse(). */
 void fs_kernel_setup(struct fs_kernel *k, const struct ck_opts *opts);
 /*
