@@ -34,9 +34,20 @@ struct fs_draft_tree_file; /* one that is open */
 struct fs_draft_tree_who {
 	uid_t uid;
 	gid_t gid;
+	mode_t umask;
 	int (*ask)(void *ctx, struct fs_question *q);
 	void *ctx;
 };
+
+/*
+ * What of @mode something has that @who makes in the directory @dir, and makes it
+ * his, with a mode of that kind; what root's mount makes in a set-group-ID folder
+ * is the folder's group's.  Where the mount is another's, it stays that one's.
+ */
+mode_t fs_draft_tree_mode_in(int dir, mode_t mode,
+			     const struct fs_draft_tree_who *who);
+int fs_draft_tree_own(int fd, int dir, mode_t mode,
+		      const struct fs_draft_tree_who *who);
 
 /* An inode for the kernel, which owns one reference more then. */
 struct fs_draft_tree_node {

@@ -174,38 +174,27 @@ int fs_draft_tree_sync_dir(struct fs_draft_tree *s, uint64_t ino,
  */
 #define UNFINISHED (S_ISVTX | S_IRWXU)
 
-static bool is_unfinished(const struct stat *st,
+/* In @dir, whose access list may have taken some of them. */
+static bool is_unfinished(const struct stat *st, int dir,
 			  const struct fs_draft_tree_who *who)
 {
-	return (st->st_mode & 07777 & ~(mode_t)S_ISGID) == UNFINISHED &&
+	const struct fs_draft_tree_who ours = { .umask = 0 };
+
+	return (st->st_mode & 07777 & ~(mode_t)S_ISGID) ==
+		       fs_draft_tree_mode_in(dir, UNFINISHED, &ours) &&
 	       (st->st_uid == geteuid() || st->st_uid == who->uid);
 }
 
-/*
- * What root's mount makes is whose it was asked by, and in a set-group-ID folder
- * the folder's group's; others make their own.
- */
-static int give(int fd, int dir, mode_t mode,
-		const struct fs_draft_tree_who *who)
+static int give_dir(int fd, int dir, mode_t mode,
+		    const struct fs_draft_tree_who *who)
 {
-	struct stat st, in;
-	gid_t gid;
+	struct stat st;
 
-	if (fstat(fd, &st) || fstat(dir, &in))
+	if (fstat(fd, &st))
 		return -errno;
-	if (S_ISDIR(st.st_mode) && !is_unfinished(&st, who))
-		return 0;
-	gid = in.st_mode & S_ISGID ? in.st_gid : who->gid;
-	if ((st.st_uid != who->uid || st.st_gid != gid) && !geteuid() &&
-	    fchown(fd, who->uid, gid))
-		return -errno;
-	if (S_ISDIR(st.st_mode))
-		mode |= in.st_mode & S_ISGID;
-	/* the caller's umask was applied; not ours on top of it */
-	if (((st.st_mode & 0777) != (mode & 0777) || S_ISDIR(st.st_mode)) &&
-	    fchmod(fd, mode & 07777))
-		return -errno;
-	return 0;
+	return is_unfinished(&st, dir, who) ?
+		       fs_draft_tree_own(fd, dir, mode, who) :
+		       0;
 }
 
 static int make_file(const struct fs_draft_tree_place *at, const char *name,
@@ -216,10 +205,11 @@ static int make_file(const struct fs_draft_tree_place *at, const char *name,
 			O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
 	int ret;
 
+	mode = fs_draft_tree_mode_in(at->dir, mode, who);
 	*fd = openat(at->dir, name, how, mode & 07777);
 	if (*fd < 0)
 		return -errno;
-	ret = give(*fd, at->dir, mode, who);
+	ret = fs_draft_tree_own(*fd, at->dir, mode, who);
 	if (ret) {
 		close(*fd);
 		unlinkat(at->dir, name, 0);
@@ -286,10 +276,11 @@ int fs_draft_tree_mkdir(struct fs_draft_tree *s, uint64_t dir, const char *name,
 
 	if (ret)
 		return ret;
+	mode = fs_draft_tree_mode_in(at.dir, mode, who);
 	if (mkdirat(at.dir, name, UNFINISHED))
 		return -errno;
 	fd = ck_beneath_dir(at.dir, name);
-	ret = fd < 0 ? fd : give(fd, at.dir, mode, who);
+	ret = fd < 0 ? fd : give_dir(fd, at.dir, mode, who);
 	return ret ? ret : take(s, &at, dir, name, out);
 }
 

@@ -249,15 +249,13 @@ int fs_drafts_lookup(struct fs_drafts *t, const char *name,
 }
 
 /* The folder is whose asked for it, and of the mode that he asked for. */
-static void give_to(const struct ck_draft *draft, mode_t mode,
-		    const struct fs_draft_tree_who *who)
+static void give_to(const struct fs_drafts *t, const struct ck_draft *draft,
+		    mode_t mode, const struct fs_draft_tree_who *who)
 {
-	const int fds[] = { draft->fd, draft->files_fd };
-
-	for (size_t i = 0; i < CK_ARRAY_LEN(fds); i++)
-		if ((!geteuid() && fchown(fds[i], who->uid, who->gid)) ||
-		    fchmod(fds[i], mode & 07777))
-			return; /* then it is as the mount's own user makes it */
+	/* where this fails it is as the mount's own user makes it */
+	mode = fs_draft_tree_mode_in(t->root->fd, mode, who) | S_IRWXU;
+	if (!fs_draft_tree_own(draft->fd, t->root->fd, mode, who))
+		fs_draft_tree_own(draft->files_fd, draft->fd, mode, who);
 }
 
 int fs_drafts_mkdir(struct fs_drafts *t, const char *name, mode_t mode,
@@ -269,7 +267,7 @@ int fs_drafts_mkdir(struct fs_drafts *t, const char *name, mode_t mode,
 
 	if (ret)
 		return ret;
-	give_to(draft, mode | S_IRWXU, who);
+	give_to(t, draft, mode, who);
 	ret = fs_draft_cut_as_marked(draft, t->root, t->opts, t->by_rename,
 				     err);
 	if (!ret)

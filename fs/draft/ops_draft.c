@@ -116,6 +116,7 @@ struct fs_draft_tree_who fs_draft_who(fuse_req_t req)
 
 	return (struct fs_draft_tree_who){ .uid = ctx->uid,
 					   .gid = ctx->gid,
+					   .umask = ctx->umask,
 					   .ask = himself ? ask_him : NULL,
 					   .ctx = req };
 }

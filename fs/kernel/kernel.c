@@ -181,6 +181,15 @@ static bool agree_on_passthrough(const struct fs_kernel *k,
 #endif
 }
 
+static void with(struct fuse_conn_info *conn, unsigned caps)
+{
+#if LIBFUSE_KNOWS_MMAP
+	fuse_set_feature_flag(conn, caps);
+#else
+	conn->want |= conn->capable & caps;
+#endif
+}
+
 static void without(struct fuse_conn_info *conn, unsigned caps)
 {
 #if LIBFUSE_KNOWS_MMAP
@@ -214,6 +223,8 @@ void fs_kernel_init(struct fs_kernel *k, struct fuse_conn_info *conn)
 	without(conn, FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
 			      FUSE_CAP_SPLICE_MOVE | FUSE_CAP_ATOMIC_O_TRUNC |
 			      FUSE_CAP_WRITEBACK_CACHE);
+	if (k->writes) /* a default access list counts instead of an umask */
+		with(conn, FUSE_CAP_DONT_MASK);
 	conn->max_read = FS_MAX_IO;
 	conn->max_write = FS_MAX_IO;
 	conn->max_readahead = UINT_MAX; /* would lower what read_ahead.h set */
