@@ -95,6 +95,11 @@ void fs_question_change(struct fs_question *q, enum fs_ask_kind what,
 		add(q, what, text.v, flags, 0, 0);
 }
 
+void fs_question_owner(struct fs_question *q, uid_t uid, gid_t gid, int rights)
+{
+	add(q, FS_ASK_OWNER, "", rights, uid, gid);
+}
+
 static bool put_more(struct fs_asker *a, const struct fs_ask_order *order)
 {
 	return send(a->more, order, sizeof(*order),

@@ -62,6 +62,7 @@ enum fs_ask_kind {
 	FS_ASK_LINK, /* it becomes a link to @other */
 	FS_ASK_REMOVE, /* @flags: AT_REMOVEDIR */
 	FS_ASK_RENAME, /* to @other; @flags of renameat2() */
+	FS_ASK_OWNER,
 };
 /*
  * The caller is to do it in the last of the directories; @name of a rename is in
@@ -69,6 +70,17 @@ enum fs_ask_kind {
  */
 void fs_question_change(struct fs_question *q, enum fs_ask_kind what,
 			const char *name, const char *other, int flags);
+
+/*
+ * Of a file that is @uid's and @gid's he is to have the rights: -EPERM.  Nothing is
+ * looked at but who he is.
+ */
+enum {
+	FS_OWNS = 1, /* its owner's, or such as of all files */
+	FS_GIVES = 2, /* to give away what is anybody's */
+	FS_IN_GROUP = 4, /* one of its group, or as one of each */
+};
+void fs_question_owner(struct fs_question *q, uid_t uid, gid_t gid, int rights);
 
 /* Who asks, as FUSE says. */
 struct fs_caller {

@@ -37,6 +37,7 @@ struct fs_ask_started {
 
 /*
  * @mask of a change is its flags, and the name "NAME/OTHER" where there is one.
+ * Of an owner @dev and @ino are the user and the group, and @mask the rights.
  */
 struct fs_ask_item {
 	uint64_t dev, ino; /* ino 0: any */

@@ -92,15 +92,17 @@ static bool same_namespace(const struct asker *a, pid_t pid)
 	       !strcmp(map, a->gid_map);
 }
 
-/* Who has such rights in our namespace is let pass as root is. */
-static int passing(const struct asker *a, pid_t pid)
+static bool has(uint64_t caps, int cap)
 {
-	bool all = a->who.caps & UINT64_C(1) << CAP_DAC_OVERRIDE;
-	bool reads = a->who.caps & UINT64_C(1) << CAP_DAC_READ_SEARCH;
+	return caps & UINT64_C(1) << cap;
+}
 
-	if ((!all && !reads) || !same_namespace(a, pid))
-		return 0;
-	return all ? R_OK | W_OK | X_OK : R_OK | X_OK;
+/* Who has such rights in our namespace is let pass as root is. */
+static int passing(uint64_t caps)
+{
+	return has(caps, CAP_DAC_OVERRIDE)    ? R_OK | W_OK | X_OK :
+	       has(caps, CAP_DAC_READ_SEARCH) ? R_OK | X_OK :
+						0;
 }
 
 static bool is_self(const struct asker *a)
@@ -143,6 +145,8 @@ static bool become(struct asker *a)
 /* ---- what he may ---- */
 
 struct question {
+	const struct fs_ids *who;
+	uint64_t caps; /* that count here */
 	int passes; /* what of a mask needs no asking */
 	bool everybody; /* what all may, instead */
 	int dirs[MAX_DIRS]; /* -errno: he cannot go there; ESTALE: another */
@@ -300,6 +304,29 @@ static int change_name(const struct question *q, const struct fs_ask_item *item)
 	return change(item, from, dir);
 }
 
+static bool in_group(const struct fs_ids *who, gid_t gid)
+{
+	bool in = who->gid == gid;
+
+	for (unsigned i = 0; i < who->nr && !in; i++)
+		in = who->groups[i] == gid;
+	return in;
+}
+
+static int check_owner(const struct question *q, const struct fs_ask_item *item)
+{
+	bool owns = q->who->uid == item->dev || has(q->caps, CAP_FOWNER);
+	bool in =
+		in_group(q->who, (gid_t)item->ino) || has(q->caps, CAP_FSETID);
+
+	return (item->mask & FS_OWNS && !owns) ||
+			       (item->mask & FS_IN_GROUP && !in) ||
+			       (item->mask & FS_GIVES &&
+				!has(q->caps, CAP_CHOWN)) ?
+		       -EPERM :
+		       0;
+}
+
 static int take_item(struct question *q, const struct fs_ask_item *item)
 {
 	switch (item->kind) {
@@ -314,6 +341,8 @@ static int take_item(struct question *q, const struct fs_ask_item *item)
 	case FS_ASK_REMOVE:
 	case FS_ASK_RENAME:
 		return change_name(q, item);
+	case FS_ASK_OWNER:
+		return check_owner(q, item);
 	default:
 		return check_file(q, item);
 	}
@@ -392,7 +421,7 @@ static int answer(struct asker *a, const struct fs_ask_head *head,
 {
 	int64_t until = ck_now_ms() + head->keep_ms;
 	const struct kept *k = NULL;
-	struct question q = { 0 };
+	struct question q = { .who = &a->who };
 	int ret;
 
 	/* some show /proc/PID to its own user only */
@@ -400,7 +429,9 @@ static int answer(struct asker *a, const struct fs_ask_head *head,
 	if (!fs_ids_know(a->proc, head->pid, a->status, &a->who) ||
 	    !is_his(&a->who, head))
 		return -EACCES;
-	q.passes = passing(a, head->pid);
+	if (a->who.caps && same_namespace(a, head->pid))
+		q.caps = a->who.caps;
+	q.passes = passing(q.caps);
 	q.everybody = !a->becomes && !is_self(a);
 	if (may_keep(a, head, &q))
 		k = find_kept(a, items, head->len);

@@ -118,10 +118,14 @@ int fs_draft_tree_list(struct fs_draft_tree *s, uint64_t dir,
 int fs_draft_tree_sync_dir(struct fs_draft_tree *s, uint64_t ino,
 			   struct ck_err *err);
 
-/* FUSE_SET_ATTR_* of @to_set. */
+/*
+ * FUSE_SET_ATTR_* of @to_set.  @who: may he still, of whose the file is by now?
+ * NULL: the kernel has seen to it.
+ */
 int fs_draft_tree_set(struct fs_draft_tree *s, uint64_t ino,
 		      const struct fs_draft_tree_file *f,
-		      const struct stat *attr, int to_set);
+		      const struct stat *attr, int to_set,
+		      const struct fs_draft_tree_who *who);
 /* -EEXIST, whether @flags have O_EXCL or not: it is to be asked for then. */
 int fs_draft_tree_create(struct fs_draft_tree *s, uint64_t dir,
 			 const char *name, mode_t mode, int flags,

@@ -90,25 +90,35 @@ static int set_times(int fd, const struct stat *attr, int to_set)
 	return futimens(fd, t) ? -errno : 0;
 }
 
+struct setting {
+	struct fs_draft_tree *s;
+	uint64_t ino;
+	const struct stat *attr;
+	const struct fs_draft_tree_who *who;
+};
+
 #define TIMES                                                                  \
 	(FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW | \
 	 FUSE_SET_ATTR_MTIME_NOW)
 #define OWNER (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)
 
-static int set_fd(int fd, const struct stat *attr, int to_set)
+static int set_fd(int fd, const struct setting *how, int to_set)
 {
-	struct stat now;
+	struct stat now, attr = *how->attr;
 	int ret = fstat(fd, &now) ? -errno : 0;
 
+	if (!ret)
+		ret = fs_draft_tree_may_set(how->s, how->ino, how->who, &now,
+					    &attr, to_set);
 	if (!ret && (to_set & OWNER))
-		ret = set_owner(fd, &now, attr, to_set);
+		ret = set_owner(fd, &now, &attr, to_set);
 	/* after the owner, a change of whom takes set-user-ID away */
 	if (!ret && (to_set & FUSE_SET_ATTR_MODE))
-		ret = fchmod(fd, attr->st_mode & 07777) ? -errno : 0;
+		ret = fchmod(fd, attr.st_mode & 07777) ? -errno : 0;
 	if (!ret && (to_set & FUSE_SET_ATTR_SIZE))
-		ret = ftruncate(fd, attr->st_size) ? -errno : 0;
+		ret = ftruncate(fd, attr.st_size) ? -errno : 0;
 	if (!ret && (to_set & TIMES))
-		ret = set_times(fd, attr, to_set);
+		ret = set_times(fd, &attr, to_set);
 	return ret;
 }
 
@@ -116,10 +126,12 @@ static int set_fd(int fd, const struct stat *attr, int to_set)
  * A link has no descriptor, and by its name the worker may change no owner:
  * that call would reach any file of the machine.
  */
-static int set_link(struct fs_draft_tree *s, uint64_t ino,
-		    const struct stat *now, const struct stat *attr, int to_set)
+static int set_link(const struct setting *how, const struct stat *now,
+		    int to_set)
 {
 	fs_auto_place struct fs_draft_tree_place at = { .dir = -1 };
+	struct stat own, set = *how->attr;
+	const struct stat *attr = &set;
 	ck_auto_fd int fd = -1;
 	struct timespec t[2];
 	int ret;
@@ -129,13 +141,19 @@ static int set_link(struct fs_draft_tree *s, uint64_t ino,
 		return -EPERM;
 	if (to_set & (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_SIZE))
 		return -EPERM;
-	ret = to_set & TIMES ? fs_draft_tree_place(s, ino, &at) : 0;
+	ret = to_set & TIMES ? fs_draft_tree_place(how->s, how->ino, &at) : 0;
 	if (ret || !(to_set & TIMES))
 		return ret;
 	times_of(attr, to_set, t);
 	fd = open_place(&at, O_PATH);
 	if (fd < 0)
 		return fd;
+	ret = fstat(fd, &own) ?
+		      -errno :
+		      fs_draft_tree_may_set(how->s, how->ino, how->who, &own,
+					    &set, to_set);
+	if (ret)
+		return ret;
 	if (!utimensat(fd, "", t, AT_EMPTY_PATH))
 		return 0;
 	/* before Linux 5.8, where no others than its user have the mount */
@@ -147,8 +165,10 @@ static int set_link(struct fs_draft_tree *s, uint64_t ino,
 
 int fs_draft_tree_set(struct fs_draft_tree *s, uint64_t ino,
 		      const struct fs_draft_tree_file *f,
-		      const struct stat *attr, int to_set)
+		      const struct stat *attr, int to_set,
+		      const struct fs_draft_tree_who *who)
 {
+	const struct setting how = { s, ino, attr, who };
 	const bool size = to_set & FUSE_SET_ATTR_SIZE;
 	fs_auto_begun struct fs_draft_tree *begun = NULL;
 	ck_auto_fd int own = -1;
@@ -162,11 +182,11 @@ int fs_draft_tree_set(struct fs_draft_tree *s, uint64_t ino,
 	if (ret)
 		return ret;
 	if (S_ISLNK(now.st_mode))
-		return set_link(s, ino, &now, attr, to_set);
+		return set_link(&how, &now, to_set);
 	if (f && (f->writes || !size))
-		return set_fd(f->fd, attr, to_set);
+		return set_fd(f->fd, &how, to_set);
 	own = open_any(s, ino, size);
-	return own < 0 ? own : set_fd(own, attr, to_set);
+	return own < 0 ? own : set_fd(own, &how, to_set);
 }
 
 /* ---- open files ---- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_tree_own.c - whose what is made is, and which mode it has
+ * draft_tree_own.c - whose what is made is, which mode it has, and who may change
+ * both
  *
  * As what that user makes himself: in a folder with a default access list that
  * list counts, and not his umask; so the kernel hands both to the mount.
@@ -100,4 +101,87 @@ int fs_draft_tree_own(int fd, int dir, mode_t mode,
 	    fchmod(fd, mode & 07777))
 		return -errno;
 	return 0;
+}
+
+/* ---- who may change it ---- */
+
+#define ID_BITS (S_ISUID | S_ISGID)
+
+static int ask_owner(const struct fs_draft_tree_who *who, const struct stat *of,
+		     int rights)
+{
+	struct fs_question q = { 0 };
+	int ret;
+
+	fs_question_owner(&q, of->st_uid, of->st_gid, rights);
+	ret = who->ask(who->ctx, &q);
+	ck_str_free(&q.text);
+	return ret;
+}
+
+static int ask_write(struct fs_draft_tree *s, uint64_t ino,
+		     const struct fs_draft_tree_who *who)
+{
+	struct fs_question q = { 0 };
+	int ret = fs_draft_tree_ask(s, ino, W_OK, &q);
+
+	if (!ret)
+		ret = who->ask(who->ctx, &q);
+	ck_str_free(&q.text);
+	return ret;
+}
+
+/* Whoever writes takes such bits away. */
+static bool only_clears(const struct stat *now, mode_t mode)
+{
+	mode_t other = (now->st_mode ^ mode) & 07777;
+
+	return !(other & ~(mode_t)ID_BITS) && !(mode & other);
+}
+
+static int rights_for(const struct stat *now, const struct stat *attr,
+		      int to_set, bool owner)
+{
+	const int times = FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME;
+	bool at = to_set & FUSE_SET_ATTR_ATIME &&
+		  !(to_set & FUSE_SET_ATTR_ATIME_NOW);
+	bool mt = to_set & FUSE_SET_ATTR_MTIME &&
+		  !(to_set & FUSE_SET_ATTR_MTIME_NOW);
+	int rights = 0;
+
+	if (to_set & FUSE_SET_ATTR_UID && attr->st_uid != now->st_uid)
+		rights |= FS_GIVES;
+	if (to_set & FUSE_SET_ATTR_GID && attr->st_gid != now->st_gid && !owner)
+		rights |= FS_GIVES;
+	/* the kernel's own, with a change of the owner or size */
+	if (to_set & FUSE_SET_ATTR_MODE && !owner &&
+	    !only_clears(now, attr->st_mode))
+		rights |= FS_OWNS;
+	if (to_set & times && !owner && (at || mt))
+		rights |= FS_OWNS;
+	return rights;
+}
+
+int fs_draft_tree_may_set(struct fs_draft_tree *s, uint64_t ino,
+			  const struct fs_draft_tree_who *who,
+			  const struct stat *now, struct stat *attr, int to_set)
+{
+	const int to_now = FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW;
+	bool owner = who && who->uid == now->st_uid;
+	int rights, ret = 0;
+
+	if (!who || !who->ask)
+		return 0;
+	rights = rights_for(now, attr, to_set, owner);
+	if (rights)
+		ret = ask_owner(who, now, rights);
+	else if (!owner && to_set & to_now && !(to_set & FUSE_SET_ATTR_SIZE))
+		ret = ask_owner(who, now, FS_OWNS) ? ask_write(s, ino, who) : 0;
+	if (ret || !(to_set & FUSE_SET_ATTR_MODE) ||
+	    !(attr->st_mode & S_ISGID) || now->st_gid == who->gid)
+		return ret;
+	ret = ask_owner(who, now, FS_IN_GROUP);
+	if (ret == -EPERM)
+		attr->st_mode &= ~(mode_t)S_ISGID;
+	return ret == -EPERM ? 0 : ret;
 }

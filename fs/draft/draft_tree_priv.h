@@ -115,6 +115,15 @@ int fs_draft_tree_path_of(const struct fs_draft_tree *s,
 bool fs_draft_tree_path(struct fs_draft_tree *s, uint64_t ino,
 			char out[PATH_MAX]);
 
+/*
+ * Whether @who may set @attr of @ino, which is @now.  The kernel has looked, but at
+ * whose it was when it was told, and nobody has to ask it again who has it open.
+ */
+int fs_draft_tree_may_set(struct fs_draft_tree *s, uint64_t ino,
+			  const struct fs_draft_tree_who *who,
+			  const struct stat *now, struct stat *attr,
+			  int to_set);
+
 bool fs_draft_tree_shows(mode_t mode);
 /* Where @f writes: -ETXTBSY for what is closed off. */
 int fs_draft_tree_may_write(struct fs_draft_tree *s,

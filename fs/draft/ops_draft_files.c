@@ -33,7 +33,7 @@ static int open_shard(const struct fs_draft_ref *r,
 	if (ret || !(fi->flags & O_TRUNC))
 		return ret;
 	ret = fs_draft_tree_set(r->s->files, r->ino, o->f, &none,
-				FUSE_SET_ATTR_SIZE);
+				FUSE_SET_ATTR_SIZE, NULL);
 	if (ret) {
 		fs_draft_tree_release(r->s->files, o->f);
 		o->f = NULL;
@@ -456,7 +456,7 @@ static int give(const struct fs_draft_ref *r, const struct stat *now, uid_t by,
 		       0;
 }
 
-static int set(const struct fs_draft_ref *r, uid_t by,
+static int set(const struct fs_draft_ref *r, const struct fs_draft_tree_who *by,
 	       const struct fs_draft_tree_file *f, const struct stat *attr,
 	       int to_set)
 {
@@ -464,10 +464,11 @@ static int set(const struct fs_draft_ref *r, uid_t by,
 	int ret;
 
 	if (fs_draft_is_file(r->ino))
-		return fs_draft_tree_set(r->s->files, r->ino, f, attr, to_set);
+		return fs_draft_tree_set(r->s->files, r->ino, f, attr, to_set,
+					 by);
 	ret = fs_draft_ref_attr(r, f, &now);
 	if (!ret)
-		ret = give(r, &now, by, attr, to_set);
+		ret = give(r, &now, by->uid, attr, to_set);
 	if (ret || !(to_set & FUSE_SET_ATTR_SIZE))
 		return ret;
 	return fs_slices_has(r->ino) ?
@@ -478,13 +479,13 @@ static int set(const struct fs_draft_ref *r, uid_t by,
 static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr,
 		       int to_set, struct fuse_file_info *fi)
 {
+	const struct fs_draft_tree_who by = fs_draft_who(req);
 	fs_auto_draft_ref r = { 0 };
 	struct stat st;
 	int ret = fs_draft_ref_find(fs_of(req), ino, &r);
 
 	if (!ret)
-		ret = set(&r, fuse_req_ctx(req)->uid, draft_tree_of(fi), attr,
-			  to_set);
+		ret = set(&r, &by, draft_tree_of(fi), attr, to_set);
 	if (!ret)
 		ret = fs_draft_ref_attr(&r, draft_tree_of(fi), &st);
 	if (ret)

@@ -151,6 +151,48 @@ for what, f in FROM_HIM.items():
         for n in "f", "f-2", "own", "elsewhere":
             if os.path.lexists(f"{P}/{d}/{n}"):
                 os.unlink(f"{P}/{d}/{n}")
+# modes and times too: he has it open, so that nobody looks it up again
+def held(uid, mode, groups, now, f):
+    """f(fd) by 1234, whose it was; meanwhile it became @uid's, of group 4321"""
+    os.close(os.open(f"{P}/held", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    os.chown(f"{P}/held", 1234, 1234)
+    def his():
+        fd = os.open(f"{P}/held", os.O_RDWR)
+        os.write(ready[1], b"x")
+        os.read(go[0], 1)
+        f(fd)
+    ready, go = os.pipe(), os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.read(ready[0], 1)
+        os.chown(f"{F}/held", uid, 4321)
+        os.chmod(f"{F}/held", mode)
+        os.write(go[1], b"x")
+        os._exit(0)
+    want(now, 1234, groups, his, "what he held")
+    os.waitpid(pid, 0)
+    for end in ready + go:
+        os.close(end)
+    st = os.stat(f"{F}/held")
+    os.unlink(f"{P}/held")
+    return st
+
+EPERM, EACCES = errno.EPERM, errno.EACCES
+st = held(1235, 0o600, [], EPERM, lambda fd: os.fchmod(fd, 0o666))
+assert st.st_mode & 0o777 == 0o600, "a mode that was not his"
+st = held(1235, 0o600, [], EPERM, lambda fd: os.utime(fd, ns=(5, 5)))
+assert st.st_mtime_ns != 5, "times that were not his"
+held(1235, 0o644, [], EACCES, lambda fd: os.utime(fd))
+held(1235, 0o666, [], 0, lambda fd: os.utime(fd))
+held(1235, 0o600, [], EPERM, lambda fd: os.fchown(fd, 1234, -1))
+held(1235, 0o600, [], EPERM, lambda fd: os.fchown(fd, -1, 1234))
+for groups in [], [4321]:
+    st = held(1234, 0o600, groups, 0, lambda fd: os.fchmod(fd, 0o2755))
+    mode = 0o2755 if groups else 0o755
+    assert st.st_mode & 0o7777 == mode, f"{st.st_mode:o} of {groups}"
+st = held(1235, 0o4766, [], 0, lambda fd: os.write(fd, b"x"))
+assert st.st_mode & 0o7777 == 0o766, f"written: {st.st_mode:o}"
+
 want(0, 1234, [], lambda: os.mkdir(f"{P}/{D}/d"), "mkdir")
 is_his(f"{P}/{D}/d", 1234, 1234)
 os.chown(f"{F}/{D}/d", 1235, 1235)

@@ -241,6 +241,39 @@ Test(ask, links_are_made_by_who_asks)
 	rmdir(elsewhere);
 }
 
+static int owner_of(uid_t uid, gid_t gid, int rights, pid_t pid, uid_t as)
+{
+	const struct fs_caller who = { .pid = pid, .uid = as, .gid = as };
+	struct fs_question q = { 0 };
+	int ret;
+
+	fs_question_owner(&q, uid, gid, rights);
+	ret = fs_asker_ask(asker, &who, &q);
+	ck_str_free(&q.text);
+	return ret;
+}
+
+Test(ask, rights_of_owners)
+{
+	pid_t his;
+
+	if (geteuid())
+		cr_skip_test("needs root");
+	his = somebody(OTHER, 4321);
+	cr_expect_eq(owner_of(OTHER, 0, FS_OWNS, his, OTHER), 0);
+	cr_expect_eq(owner_of(0, OTHER, FS_OWNS, his, OTHER), -EPERM);
+	cr_expect_eq(owner_of(OTHER, 0, FS_GIVES, his, OTHER), -EPERM);
+	cr_expect_eq(owner_of(0, OTHER, FS_IN_GROUP, his, OTHER), 0);
+	cr_expect_eq(owner_of(0, 4321, FS_IN_GROUP, his, OTHER), 0);
+	cr_expect_eq(owner_of(OTHER, 4322, FS_OWNS | FS_IN_GROUP, his, OTHER),
+		     -EPERM);
+	cr_expect_eq(owner_of(OTHER, OTHER, FS_OWNS | FS_GIVES | FS_IN_GROUP,
+			      getpid(), 0),
+		     0);
+	end(his);
+	cr_expect_eq(owner_of(OTHER, 0, FS_OWNS, his, OTHER), -EACCES);
+}
+
 /* One that acts as @uid and was started by @real. */
 static pid_t set_user_id(uid_t real, uid_t uid)
 {
