@@ -35,7 +35,8 @@ int ck_claims_open(struct ck_claims **out, int dir,
 	c->log.fd = -1;
 	pthread_mutex_init(&c->lock, NULL);
 	c->others = calloc(plan->nr_files + 1u, sizeof(*c->others));
-	ret = ck_claims_new_sets(c, &c->own) && c->others ?
+	c->again = calloc(plan->nr_files + 1u, sizeof(*c->again));
+	ret = ck_claims_new_sets(c, &c->own) && c->others && c->again ?
 		      ck_claims_read_others(c, err) :
 		      ck_no_memory(err);
 	if (ret)
@@ -54,6 +55,7 @@ void ck_claims_close(struct ck_claims *c)
 	ck_claims_free_sets(c, &c->own);
 	ck_claims_forget_others(c);
 	free(c->others);
+	free(c->again);
 	free(c->other.v);
 	free(c->over.v);
 	free(c->said.v);
@@ -68,15 +70,30 @@ static bool has_all(const struct ck_intervals *set, uint64_t off, uint64_t end)
 	return run && run->off <= off && run->end >= end;
 }
 
+static void written_again(struct ck_claims_again *a, uint64_t off, uint64_t end)
+{
+	bool none = a->from == a->to;
+
+	a->from = none ? off : CK_MIN(a->from, off);
+	a->to = none ? end : CK_MAX(a->to, end);
+	a->nr++;
+}
+
+/*
+ * What we have claimed already is claimed once more: others may have said since
+ * that it is over, and we would not know of it.
+ */
 static int add(struct ck_claims *c, uint32_t file, uint64_t off, uint64_t end,
 	       struct ck_err *err)
 {
 	int ret = ck_claims_log_start(c, err);
 	uint64_t before = c->own.written[file].total;
 
-	if (ret || off >= end || has_all(&c->own.written[file], off, end))
+	if (ret || off >= end)
 		return ret;
-	if (c->nr >= STRETCHES)
+	if (ck_intervals_any(&c->own.written[file], off, end))
+		written_again(&c->again[file], off, end);
+	if (c->nr >= STRETCHES && !has_all(&c->own.written[file], off, end))
 		return ck_fail(err, ENOSPC,
 			       "slices are written in more than %u stretches "
 			       "that do not touch",
@@ -150,7 +167,7 @@ int ck_claims_cut(struct ck_claims *c, uint32_t file, uint64_t off,
 
 /* ---- durable ---- */
 
-/* The first stretch of @file behind @at that is not; under the lock. */
+/* The first stretch of @file behind @at that never was; under the lock. */
 static const struct ck_interval *unsafe(const struct ck_claims *c,
 					uint32_t file, uint64_t at)
 {
@@ -162,20 +179,29 @@ static const struct ck_interval *unsafe(const struct ck_claims *c,
 	return run;
 }
 
-/* All of them; *cuts: as of when. */
+/* All of them, and what was written again; *cuts, *again: as of when. */
 static int list_unsafe(struct ck_claims *c, uint32_t file,
 		       struct ck_intervals *out, uint64_t *cuts,
-		       struct ck_err *err)
+		       uint64_t *again, struct ck_err *err)
 {
+	const struct ck_claims_again *a = &c->again[file];
 	const struct ck_interval *run;
 	int ret = 0;
 
 	ck_intervals_free(out);
 	pthread_mutex_lock(&c->lock);
 	*cuts = c->cuts;
+	*again = a->nr;
 	for (uint64_t at = 0; !ret && (run = unsafe(c, file, at));
 	     at = run->end)
 		ret = ck_intervals_add(out, run->off, run->end);
+	for (uint64_t at = a->from;
+	     !ret && at < a->to &&
+	     (run = ck_intervals_at(&c->own.written[file], at)) &&
+	     run->off < a->to;
+	     at = run->end)
+		ret = ck_intervals_add(out, CK_MAX(run->off, a->from),
+				       CK_MIN(run->end, a->to));
 	pthread_mutex_unlock(&c->lock);
 	return ret ? ck_no_memory(err) : 0;
 }
@@ -183,8 +209,9 @@ static int list_unsafe(struct ck_claims *c, uint32_t file,
 /* -EAGAIN: what was to be durable was cut meanwhile, and may be new. */
 static int make_safe(struct ck_claims *c, uint32_t file,
 		     const struct ck_intervals *set, uint64_t cuts,
-		     struct ck_err *err)
+		     uint64_t again, struct ck_err *err)
 {
+	struct ck_claims_again *a = &c->again[file];
 	int ret = 0;
 
 	pthread_mutex_lock(&c->lock);
@@ -197,6 +224,8 @@ static int make_safe(struct ck_claims *c, uint32_t file,
 		ret = ck_claims_log_sync(c, &c->log, err);
 	if (!ret && ck_intervals_join(&c->own.safe[file], set))
 		ret = ck_no_memory(err);
+	if (!ret && a->nr == again)
+		a->from = a->to = 0;
 	pthread_mutex_unlock(&c->lock);
 	return ret;
 }
@@ -205,12 +234,12 @@ int ck_claims_sync(struct ck_claims *c, uint32_t file, int fd, bool *lost,
 		   struct ck_err *err)
 {
 	struct ck_intervals set = { 0 };
-	uint64_t cuts;
+	uint64_t cuts, again;
 	int ret;
 
 	*lost = false;
 	do {
-		ret = list_unsafe(c, file, &set, &cuts, err);
+		ret = list_unsafe(c, file, &set, &cuts, &again, err);
 		if (!ret) {
 			ret = fdatasync(fd) ? -errno : 0;
 			ret = ck_fault_of(CK_FAULT_SYNC, ret);
@@ -218,8 +247,8 @@ int ck_claims_sync(struct ck_claims *c, uint32_t file, int fd, bool *lost,
 		}
 		if (*lost)
 			ck_fail(err, -ret, "fsync: %s", strerror(-ret));
-		if (!ret && set.total)
-			ret = make_safe(c, file, &set, cuts, err);
+		if (!ret && (set.total || again))
+			ret = make_safe(c, file, &set, cuts, again, err);
 	} while (ret == -EAGAIN && !*lost);
 	ck_intervals_free(&set);
 	return ret;
@@ -230,7 +259,7 @@ bool ck_claims_unsafe(struct ck_claims *c, uint32_t file)
 	bool yes;
 
 	pthread_mutex_lock(&c->lock);
-	yes = unsafe(c, file, 0);
+	yes = unsafe(c, file, 0) || c->again[file].from < c->again[file].to;
 	pthread_mutex_unlock(&c->lock);
 	return yes;
 }

@@ -52,12 +52,19 @@ struct ck_claims_other {
 	struct ck_claims_sets sets;
 };
 
+/* Of a file: bytes that were written once more, and not made durable since. */
+struct ck_claims_again {
+	uint64_t from, to; /* all of them lie in between; the same: none */
+	uint64_t nr; /* how often that was */
+};
+
 struct ck_claims {
 	int dir;
 	const struct ck_slice_plan *plan;
 	pthread_mutex_t lock; /* held by callers of all below */
 	struct ck_claims_sets own;
 	struct ck_intervals *others; /* what all of @other say was written */
+	struct ck_claims_again *again; /* of each file of the plan */
 	CK_VEC(struct ck_claims_other) other;
 	struct ck_claims_overs over,
 		said; /* that our journal, or others, say */

@@ -289,3 +289,59 @@ Test(claims, a_cut_is_of_others_too)
 	ck_claims_close(z);
 	end_cuts(&j);
 }
+
+/* Who has not heard that his claims are over claims what he writes then. */
+Test(claims, written_after_a_cut_by_another)
+{
+	struct ck_claims *x, *y;
+	struct slicekit j;
+
+	begin_cuts(&j);
+	x = open_claims();
+	y = open_claims();
+	claim(x, 0, 2 * PART);
+	cut(y, 0, 2 * PART);
+	claim(x, PART, PART);
+	expect_bytes(0, 2 * PART, PART, "written after the cut");
+	ck_claims_close(x);
+	ck_claims_close(y);
+	end_cuts(&j);
+}
+
+static void sync_it(struct ck_claims *c, int fd, bool really, const char *what)
+{
+	struct ck_err err = { 0 };
+	bool lost;
+
+	cr_expect_eq(ck_claims_unsafe(c, 0), really, "%s", what);
+	cr_assert_eq(ck_claims_sync(c, 0, fd, &lost, &err), 0, "%s: %s", what,
+		     err.msg);
+	cr_expect_not(ck_claims_unsafe(c, 0), "%s: afterwards", what);
+}
+
+/* What is durable and is written once more is made durable once more. */
+Test(claims, written_again_is_not_durable)
+{
+	struct ck_claims *x, *y;
+	struct slicekit j;
+
+	begin_cuts(&j);
+	x = open_claims();
+	y = open_claims();
+	claim(x, 0, 2 * PART);
+	sync_it(x, begins.dir, true, "written");
+	sync_it(x, begins.dir, false, "nothing since");
+	claim(x, PART / 2, 4);
+	sync_it(x, begins.dir, true, "written again");
+	cut(y, 0, 2 * PART);
+	claim(x, PART, 4);
+	sync_it(x, begins.dir, true, "written again after a cut");
+	expect_bytes(0, 2 * PART, 4, "what is left");
+	claim(x, PART, 4);
+	cut(x, 0, 2 * PART);
+	sync_it(x, begins.dir, true, "cut again");
+	expect_bytes(0, 2 * PART, 0, "nothing is left");
+	ck_claims_close(x);
+	ck_claims_close(y);
+	end_cuts(&j);
+}
