@@ -294,7 +294,7 @@ int ck_ckpt_mend(struct ck_ckpt *ck, uint32_t tensor,
 		 const struct ck_mend *mend, struct ck_err *err)
 {
 	if (ck->writer)
-		ck_writer_doubt(ck->writer);
+		ck_sums_doubt(ck->writer->sums);
 	return ck_reader_mend(ck->reader, tensor, mend, err);
 }
 

@@ -41,8 +41,10 @@ int ck_ckpt_start_writer(struct ck_ckpt *ck, const struct ck_opts *opts,
 		ret = ck_writer_new(&ck->writer, ck->reader, err);
 	else
 		ck_sums_warn(&ck->img, &ck->root, &found);
-	if (!ret && ck->writer)
-		ck_writer_tell(ck->writer, ck_ckpt_said, ck);
+	if (!ret && ck->writer) {
+		ck->writer->said = ck_ckpt_said;
+		ck->writer->said_ctx = ck;
+	}
 	if (!ret)
 		ret = ck_ckpt_recover_killed(ck, err);
 	if (!ret)
@@ -89,7 +91,7 @@ int ck_ckpt_may_write(struct ck_ckpt *ck, uint32_t tensor, struct ck_err *err)
 
 uint32_t ck_ckpt_shared_storage(const struct ck_ckpt *ck, uint32_t tensor)
 {
-	return ck_writer_shared_storage(ck->writer, tensor);
+	return ck_shared_storage_group(ck->writer->alias, tensor);
 }
 
 void ck_ckpt_count_span_walk(struct ck_ckpt *ck)
@@ -149,12 +151,12 @@ uint64_t ck_ckpt_write_seq(const struct ck_ckpt *ck)
 		ck = ck->below.ck;
 	return !ck ? 0 :
 		     ck_reader_touches(ck->reader) +
-			       (ck->writer ? ck_writer_seq(ck->writer) : 0);
+			       (ck->writer ? ck->writer->seq : 0);
 }
 
 int64_t ck_ckpt_last_wrote_ns(const struct ck_ckpt *ck)
 {
-	return ck->writer ? ck_writer_last_mtime(ck->writer) : 0;
+	return ck->writer ? ck->writer->last_ns : 0;
 }
 
 bool ck_ckpt_wrote_file(const struct ck_ckpt *ck, const char *name,
@@ -169,5 +171,5 @@ bool ck_ckpt_wrote_file(const struct ck_ckpt *ck, const char *name,
 
 int64_t ck_ckpt_wrote_ns(const struct ck_ckpt *ck, uint32_t tensor)
 {
-	return ck->writer ? ck_writer_mtime(ck->writer, tensor) : 0;
+	return ck->writer ? ck->writer->wrote_ns[tensor] : 0;
 }

@@ -100,7 +100,7 @@ static int take(struct ck_ckpt *ck, struct ck_err *err)
 		ck->writer_lock = NULL;
 		return ret;
 	}
-	ck_writer_repair(ck->writer, &found);
+	ck_sums_repair(ck->writer->sums, &found);
 	atomic_store(&ck->held, true);
 	return 0;
 }
@@ -132,7 +132,7 @@ int ck_ckpt_recover_killed(struct ck_ckpt *ck, struct ck_err *err)
 		return 0;
 	if (ck->overlay) {
 		found.unsure = ck_ckpt_overlay_unsure;
-		ck_writer_repair(ck->writer, &found);
+		ck_sums_repair(ck->writer->sums, &found);
 		return 0;
 	}
 	redo = ck_redo_is_left(&ck->root, name);

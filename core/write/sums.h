@@ -77,8 +77,9 @@ void ck_chunk_archive(const struct ck_catalog *img, const struct ck_tensor *t,
 
 /*
  * Sources whose marks were there when the checkpoint was opened: repaired by a
- * thread that ck_sums_free() waits for.  @said is told of each, as a line; it
- * is called by that thread too.
+ * thread that ck_sums_free() waits for; once, before anything is written, and by
+ * who alone writes.  @said is told of each, as a line; it is called by that
+ * thread too.
  */
 struct ck_sums_found {
 	void (*said)(void *ctx, uint32_t src, const char *line);

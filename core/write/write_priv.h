@@ -11,26 +11,7 @@
 #define CK_WRITE_PRIV_H
 
 #include "core/io/read_priv.h"
-#include "core/write/shared_storage.h"
-#include "core/write/range_lock.h"
 #include "core/write/writer.h"
-
-#include <pthread.h>
-
-struct ck_writer {
-	struct ck_reader *r;
-	const struct ck_catalog *img;
-	struct ck_sums *sums;
-	struct ck_shared_storage *alias; /* NULL: no tensors share bytes */
-	struct ck_range_locks range_locks;
-	pthread_mutex_t edge; /* parts of elements are read, changed, written */
-	_Atomic uint64_t seq;
-	_Atomic int64_t *wrote_ns; /* by tensor */
-	_Atomic int64_t last_ns; /* of any */
-	ck_writer_said_fn said; /* or NULL */
-	void *said_ctx;
-	_Atomic int *failed; /* by source: errno of the sync that failed */
-};
 
 struct ck_edit {
 	struct ck_writer *w;

@@ -42,22 +42,6 @@ int ck_writer_new(struct ck_writer **out, struct ck_reader *r,
 	return 0;
 }
 
-void ck_writer_doubt(struct ck_writer *w)
-{
-	ck_sums_doubt(w->sums);
-}
-
-void ck_writer_repair(struct ck_writer *w, const struct ck_sums_found *found)
-{
-	ck_sums_repair(w->sums, found);
-}
-
-void ck_writer_tell(struct ck_writer *w, ck_writer_said_fn said, void *ctx)
-{
-	w->said = said;
-	w->said_ctx = ctx;
-}
-
 void ck_writer_free(struct ck_writer *w)
 {
 	if (!w)
@@ -92,26 +76,6 @@ void ck_edit_free(struct ck_edit *e)
 		return;
 	free((void *)e->touched);
 	free(e);
-}
-
-uint64_t ck_writer_seq(const struct ck_writer *w)
-{
-	return atomic_load(&w->seq);
-}
-
-int64_t ck_writer_mtime(const struct ck_writer *w, uint32_t t)
-{
-	return atomic_load(&w->wrote_ns[t]);
-}
-
-uint32_t ck_writer_shared_storage(const struct ck_writer *w, uint32_t t)
-{
-	return ck_shared_storage_group(w->alias, t);
-}
-
-int64_t ck_writer_last_mtime(const struct ck_writer *w)
-{
-	return atomic_load(&w->last_ns);
 }
 
 bool ck_writer_wrote(const struct ck_writer *w, const char *name,

@@ -14,29 +14,41 @@
 
 #include "core/base/err.h"
 #include "core/io/read.h"
-#include "core/write/sums.h"
 #include "core/write/range_lock.h"
+#include "core/write/shared_storage.h"
+#include "core/write/sums.h"
 
-struct ck_writer;
+#include <pthread.h>
+
 struct ck_edit; /* what one open file has written so far */
 
-/* Borrows @r, made with in.write, for its life. */
-int ck_writer_new(struct ck_writer **out, struct ck_reader *r,
-		  struct ck_err *err);
-/*
- * Once, before anything is written, and by who alone writes: what a mount that
- * died left unflushed is made right; sums.h.
- */
-void ck_writer_repair(struct ck_writer *w, const struct ck_sums_found *found);
-/* Copies are going to be mended, of which sums may be right or not. */
-void ck_writer_doubt(struct ck_writer *w);
 /*
  * What users should know of source @src, CK_NONE: of all: that a write failed
  * which had written some copies of its bytes.  Any thread.
  */
 typedef void (*ck_writer_said_fn)(void *ctx, uint32_t src, const char *line);
-/* Once, before anything is written. */
-void ck_writer_tell(struct ck_writer *w, ck_writer_said_fn said, void *ctx);
+
+struct ck_writer {
+	struct ck_reader *r;
+	const struct ck_catalog *img;
+	struct ck_sums *sums;
+	struct ck_shared_storage *alias; /* NULL: no tensors share bytes */
+	/* moves on with every write that is over: what was read may be old */
+	_Atomic uint64_t seq;
+	/* when each tensor, and any, was last written, since 1970; 0: not by us */
+	_Atomic int64_t *wrote_ns;
+	_Atomic int64_t last_ns;
+	ck_writer_said_fn said; /* or NULL; set before anything is written */
+	void *said_ctx;
+	/* private */
+	struct ck_range_locks range_locks;
+	pthread_mutex_t edge; /* parts of elements are read, changed, written */
+	_Atomic int *failed; /* by source: errno of the sync that failed */
+};
+
+/* Borrows @r, made with in.write, for its life. */
+int ck_writer_new(struct ck_writer **out, struct ck_reader *r,
+		  struct ck_err *err);
 /* What is left to be flushed is; no write may be under way. */
 void ck_writer_free(struct ck_writer *w);
 
@@ -91,13 +103,6 @@ int ck_edit_sync(struct ck_edit *e, struct ck_err *err);
 
 /* For the statistics: somebody goes over the spans of a file, for a write. */
 void ck_writer_count_span_walk(struct ck_writer *w);
-/* Tensors that share bytes have the same; CK_NONE: @t shares none. */
-uint32_t ck_writer_shared_storage(const struct ck_writer *w, uint32_t t);
-/* Moves on with every write that is over: what was read before may be old. */
-uint64_t ck_writer_seq(const struct ck_writer *w);
-/* When tensor @t was last written, ns since 1970; 0: not by us. */
-int64_t ck_writer_mtime(const struct ck_writer *w, uint32_t t);
-int64_t ck_writer_last_mtime(const struct ck_writer *w); /* of any */
 /*
  * Whether file @name, which has the time @mtime_ns now, has it by writes of ours
  * alone; *was_ns: its time when it was described.
