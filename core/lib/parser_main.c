@@ -11,7 +11,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/publish/step.h"
+#include "core/publish/recover.h"
 #include "core/sandbox/child.h"
 #include "core/sandbox/exchange.h"
 #include "core/sandbox/child.h"

@@ -403,13 +403,6 @@ static int lock_old(struct job *j, struct ck_err *err)
 	return ret;
 }
 
-static void let_old_go(struct job *j)
-{
-	ck_writer_lock_drop(j->old);
-	if (j->old_fd >= 0)
-		close(j->old_fd);
-}
-
 static int publish(struct job *j, struct ck_err *err)
 {
 	struct ck_draft_commit r = {
@@ -446,31 +439,35 @@ static int publish(struct job *j, struct ck_err *err)
 	return ret;
 }
 
-/* A draft has no manifest yet that its files could be compared with. */
-static int set_options(struct job *j, struct ck_err *err)
+static int run(struct ck_draft *s, const struct ck_commit_in *in,
+	       int (*what)(struct job *j, struct ck_err *err),
+	       struct ck_err *err)
 {
-	return ck_opts_without(&j->opts, j->in->opts, "verify") ?
-		       ck_no_memory(err) :
-		       0;
+	struct job j = {
+		.s = s, .in = in, .as = in->as ? in->as : s->name, .old_fd = -1
+	};
+	/* a draft has no manifest yet that its files could be compared with */
+	int ret = ck_opts_without(&j.opts, in->opts, "verify") ?
+			  ck_no_memory(err) :
+			  what(&j, err);
+
+	ck_writer_lock_drop(j.old);
+	if (j.old_fd >= 0)
+		close(j.old_fd);
+	ck_arena_free(&j.known.mem);
+	ck_dir_tree_free(&j.files);
+	ck_opts_let_go(&j.opts);
+	return ret;
 }
 
 int ck_commit(struct ck_draft *s, const struct ck_commit_in *in,
 	      struct ck_err *err)
 {
-	struct job j = {
-		.s = s, .in = in, .as = in->as ? in->as : s->name, .old_fd = -1
-	};
 	int ret = ck_draft_lock(s, err);
 
 	if (ret)
 		return ret;
-	ret = set_options(&j, err);
-	if (!ret)
-		ret = publish(&j, err);
-	let_old_go(&j);
-	ck_arena_free(&j.known.mem);
-	ck_dir_tree_free(&j.files);
-	ck_opts_let_go(&j.opts);
+	ret = run(s, in, publish, err);
 	ck_draft_unlock(s);
 	return ret;
 }
@@ -478,14 +475,5 @@ int ck_commit(struct ck_draft *s, const struct ck_commit_in *in,
 int ck_commit_check(struct ck_draft *s, const struct ck_commit_in *in,
 		    struct ck_err *err)
 {
-	struct job j = { .s = s, .in = in, .as = in->as ? in->as : s->name };
-	int ret = set_options(&j, err);
-
-	if (!ret)
-		ret = ck_slices_look(s) ? check_slices(&j, err) :
-					  check(&j, err);
-	ck_arena_free(&j.known.mem);
-	ck_dir_tree_free(&j.files);
-	ck_opts_let_go(&j.opts);
-	return ret;
+	return run(s, in, ck_slices_look(s) ? check_slices : check, err);
 }

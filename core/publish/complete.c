@@ -241,19 +241,6 @@ static int look_at(struct ck_root *root, const struct how *how,
 	return ret ? ret : ck_ckpt_run_apart(&apart, err);
 }
 
-static int open_and_look(const char *path, const struct how *how,
-			 struct seen *seen, struct ck_err *err)
-{
-	struct ck_root root;
-	int ret = ck_root_open(&root, path, how->opts, err);
-
-	if (ret)
-		return ret;
-	ret = look_at(&root, how, seen, err);
-	ck_root_close(&root);
-	return ret;
-}
-
 /* A directory of checkpoints: each of its folders. */
 static int look_in_folders(const struct ck_root *root, const struct how *how,
 			   struct seen *seen, struct ck_err *err)
@@ -282,7 +269,6 @@ static int look_in_folders(const struct ck_root *root, const struct how *how,
 	return ret;
 }
 
-/* One file or folder of @path, by itself. */
 /* A run: those in its folder of checkpoints.  -ENODATA as above. */
 static int look_in_run(const struct ck_root *root, const struct how *how,
 		       struct seen *seen, struct ck_err *err)
@@ -301,16 +287,24 @@ static int look_in_run(const struct ck_root *root, const struct how *how,
 	return ck_wrap(err, ret, "%s", strrchr(path, '/') + 1);
 }
 
+/* One file or folder of @path, by itself. */
 static int look_at_name(const char *path, const char *name, size_t len,
 			const struct how *how, struct ck_err *err)
 {
 	char whole[PATH_MAX];
 	struct seen seen = { 0 };
+	struct ck_root root;
+	int ret;
 
 	if (snprintf(whole, sizeof(whole), "%s/%.*s", path, (int)len, name) >=
 	    (int)sizeof(whole))
 		return ck_fail(err, ENAMETOOLONG, "%s: too long", name);
-	return open_and_look(whole, how, &seen, err);
+	ret = ck_root_open(&root, whole, how->opts, err);
+	if (ret)
+		return ret;
+	ret = look_at(&root, how, &seen, err);
+	ck_root_close(&root);
+	return ret;
 }
 
 /* Every file below the folder of @r is whole by itself. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * recover.h - the drafts of a directory: what they are, and what to do of them
+ * recover.h - the drafts of a directory, by name: what they are, and what to do
+ * of them
  *
  * Threads: any.
  */
@@ -9,6 +10,7 @@
 
 #include "core/base/err.h"
 #include "core/base/opts.h"
+#include "core/publish/commit.h"
 #include "core/root/root.h"
 #include "core/slices/slices.h"
 
@@ -65,5 +67,12 @@ int ck_recover_gc(const struct ck_root *root, const char *name, int64_t age,
 		  struct ck_err *err);
 /* Removes what others began to remove, but did not. */
 void ck_recover_sweep(const struct ck_root *root);
+
+/*
+ * The draft @name of @root by ck_commit(), which is tried again for two seconds
+ * where files of it are open.  0: now; 1: it was published before.
+ */
+int ck_publish_step(const struct ck_root *root, const char *name,
+		    const struct ck_commit_in *in, struct ck_err *err);
 
 #endif

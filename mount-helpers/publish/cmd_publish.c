@@ -4,7 +4,6 @@
 
 #include "core/base/str.h"
 #include "core/draft/draft.h"
-#include "core/publish/step.h"
 #include "mount-helpers/text.h"
 
 #include <errno.h>
