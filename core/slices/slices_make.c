@@ -6,7 +6,7 @@
  * that files grow alike, but for all boxes of one tensor those of the same
  * place on the axes that do not cut it, which is how a reader looks for them.
  */
-#include "core/slices/slices_make_priv.h"
+#include "core/slices/slices_plan_priv.h"
 
 #include "core/base/auto.h"
 #include "core/base/check.h"

@@ -5,7 +5,7 @@
  * Exact names, shapes and placements; files by the pattern of the layout for
  * writing, of which it keeps the mesh.
  */
-#include "core/slices/slices_make_priv.h"
+#include "core/slices/slices_plan_priv.h"
 
 #include "core/geom/dtype.h"
 
