@@ -374,9 +374,7 @@ void ck_slices_close(struct ck_slices *sl)
 	for (size_t i = 0; i < CK_SLICES_FDS; i++)
 		if (sl->fds[i].fd >= 0)
 			close(sl->fds[i].fd);
-	if (sl->extras)
-		ck_slices_extras_free(sl->extras);
-	free(sl->extras);
+	ck_slices_extras_free(sl);
 	ck_journal_close(&sl->same);
 	ck_claims_told_free(&sl->plan, sl->told);
 	ck_slices_sums_free(sl);

@@ -16,8 +16,8 @@
 #include <string.h>
 
 struct index {
+	const struct ck_slices *sl;
 	const struct ck_slice_plan *plan;
-	const struct ck_slices_extras *extras;
 	uint32_t *v; /* pieces with elements, by tensor */
 	uint32_t *first; /* of tensor t in v; one more at the end */
 	int fd;
@@ -54,7 +54,7 @@ static const char *name_of(const struct index *x, uint64_t i)
 	uint32_t nr = x->plan->nr_tensors;
 
 	return i < nr ? ck_slice_plan_str(x->plan, x->plan->tensors[i].name) :
-			x->extras->v[i - nr].name;
+			x->sl->extras.v[i - nr].name;
 }
 
 static int tell_entry(void *ctx, uint64_t i, struct ck_dcp_out_entry *out,
@@ -74,7 +74,7 @@ static int tell_entry(void *ctx, uint64_t i, struct ck_dcp_out_entry *out,
 		out->nr_chunks = x->first[i + 1] - x->first[i];
 	}
 	out->len = strlen(out->name);
-	out->depth = ck_slices_path_depth(x->extras, out->name);
+	out->depth = ck_slices_path_depth(x->sl, out->name);
 	return 0;
 }
 
@@ -83,13 +83,13 @@ static void tell_part(void *ctx, uint64_t i, unsigned level,
 {
 	const struct index *x = ctx;
 
-	ck_slices_path_part(x->extras, name_of(x, i), level, out);
+	ck_slices_path_part(x->sl, name_of(x, i), level, out);
 }
 
 static int tell_object(const struct index *x, uint64_t i,
 		       struct ck_dcp_out_chunk *out)
 {
-	const struct ck_slices_object *o = &x->extras->v[i];
+	const struct ck_slices_object *o = &x->sl->extras.v[i];
 
 	out->file = CK_SLICES_OBJECTS;
 	out->off = o->off;
@@ -141,14 +141,12 @@ static int put(void *ctx, const void *bytes, size_t len, struct ck_err *err)
 	return ret ? ck_fail(err, -ret, "%s", strerror(-ret)) : 0;
 }
 
-int ck_slices_metadata(const struct ck_slices *sl,
-		       const struct ck_slices_extras *extras, int fd,
-		       struct ck_err *err)
+int ck_slices_metadata(const struct ck_slices *sl, int fd, struct ck_err *err)
 {
-	struct index x = { .fd = fd, .extras = extras };
+	struct index x = { .fd = fd, .sl = sl };
 	const struct ck_dcp_out out = {
 		.ctx = &x,
-		.nr = sl->plan.nr_tensors + extras->nr,
+		.nr = sl->plan.nr_tensors + sl->extras.nr,
 		.entry = tell_entry,
 		.chunk = tell_chunk,
 		.part = tell_part,

@@ -70,15 +70,14 @@ static int check_paths(const struct ck_slices_extras *x, struct ck_err *err)
 	return ok ? 0 : bad(err, "\"paths\" of keys and numbers");
 }
 
-int ck_slices_extras_read(const struct ck_slices *sl,
-			  struct ck_slices_extras *out, struct ck_err *err)
+static int read_extras(const struct ck_slices *sl, struct ck_slices_extras *out,
+		       struct ck_err *err)
 {
 	ck_auto_free char *bytes = NULL;
 	json_t *json = NULL;
 	size_t len;
 	int ret;
 
-	*out = (struct ck_slices_extras){ 0 };
 	if (!ck_fds_has(sl->dir, CK_SLICES_EXTRAS))
 		return 0;
 	ret = ck_slices_read_file(sl->dir, CK_SLICES_EXTRAS, MAX_BYTES, &bytes,
@@ -91,32 +90,39 @@ int ck_slices_extras_read(const struct ck_slices *sl,
 	return ret ? ret : check_paths(out, err);
 }
 
-void ck_slices_extras_free(struct ck_slices_extras *x)
+int ck_slices_extras_read(struct ck_slices *sl, struct ck_err *err)
 {
-	json_decref(x->json);
-	free(x->v);
-	*x = (struct ck_slices_extras){ 0 };
+	int ret = sl->extras.read ? 0 : read_extras(sl, &sl->extras, err);
+
+	if (ret)
+		ck_slices_extras_free(sl);
+	sl->extras.read = !ret;
+	return ret;
+}
+
+void ck_slices_extras_free(struct ck_slices *sl)
+{
+	json_decref(sl->extras.json);
+	free(sl->extras.v);
+	sl->extras = (struct ck_slices_extras){ 0 };
 }
 
 /* ---- paths ---- */
 
-static const json_t *path_of(const struct ck_slices_extras *x, const char *name)
+static const json_t *path_of(const struct ck_slices *sl, const char *name)
 {
-	return x->json ? json_object_get(json_object_get(x->json, "paths"),
-					 name) :
-			 NULL;
+	return json_object_get(json_object_get(sl->extras.json, "paths"), name);
 }
 
-unsigned ck_slices_path_depth(const struct ck_slices_extras *x,
-			      const char *name)
+unsigned ck_slices_path_depth(const struct ck_slices *sl, const char *name)
 {
-	return (unsigned)json_array_size(path_of(x, name));
+	return (unsigned)json_array_size(path_of(sl, name));
 }
 
-void ck_slices_path_part(const struct ck_slices_extras *x, const char *name,
+void ck_slices_path_part(const struct ck_slices *sl, const char *name,
 			 unsigned level, struct ck_dcp_out_part *out)
 {
-	const json_t *part = json_array_get(path_of(x, name), level);
+	const json_t *part = json_array_get(path_of(sl, name), level);
 
 	*out = (struct ck_dcp_out_part){ .key = ck_json_text(part) };
 	if (out->key)
@@ -181,10 +187,10 @@ static int compare(const struct ck_slices *sl, size_t i, const void *bytes,
 		       name, len);
 }
 
-static int put_object(const struct ck_slices *sl,
-		      const struct ck_slices_extras *x, const char *name,
+static int put_object(const struct ck_slices *sl, const char *name,
 		      const void *bytes, size_t len, struct ck_err *err)
 {
+	const struct ck_slices_extras *x = &sl->extras;
 	size_t i = CK_FIRST(k, 0, x->nr, strcmp(x->v[k].name, name) >= 0);
 	int ret;
 
@@ -200,37 +206,22 @@ static int put_object(const struct ck_slices *sl,
 		     0;
 }
 
-static int read_once(struct ck_slices *sl, struct ck_err *err)
-{
-	struct ck_slices_extras *x = calloc(1, sizeof(*x));
-	int ret = x ? ck_slices_extras_read(sl, x, err) : ck_no_memory(err);
-
-	if (ret && x)
-		ck_slices_extras_free(x);
-	if (ret)
-		free(x);
-	else
-		sl->extras = x;
-	return ret;
-}
-
 int ck_slices_put_object(struct ck_slices *sl, const char *name,
 			 const void *bytes, size_t len, struct ck_err *err)
 {
-	int ret = 0;
+	int ret;
 
 	pthread_mutex_lock(&sl->same_lock);
-	if (!sl->extras)
-		ret = read_once(sl, err);
+	ret = ck_slices_extras_read(sl, err);
 	if (!ret)
-		ret = put_object(sl, sl->extras, name, bytes, len, err);
+		ret = put_object(sl, name, bytes, len, err);
 	pthread_mutex_unlock(&sl->same_lock);
 	return ret;
 }
 
-int ck_slices_objects_place(const struct ck_slices *sl,
-			    struct ck_slices_extras *x, struct ck_err *err)
+int ck_slices_objects_place(struct ck_slices *sl, struct ck_err *err)
 {
+	struct ck_slices_extras *x = &sl->extras;
 	uint64_t at = 0;
 
 	for (size_t i = 0; i < x->nr; i++) {
@@ -249,10 +240,9 @@ int ck_slices_objects_place(const struct ck_slices *sl,
 	return 0;
 }
 
-static int append(const struct ck_slices *sl, const struct ck_slices_extras *x,
-		  size_t i, int to)
+static int append(const struct ck_slices *sl, size_t i, int to)
 {
-	const struct ck_slices_object *o = &x->v[i];
+	const struct ck_slices_object *o = &sl->extras.v[i];
 	ck_auto_fd int fd = open_object(sl, i);
 	ck_auto_free char *bytes = NULL;
 	size_t len;
@@ -263,13 +253,12 @@ static int append(const struct ck_slices *sl, const struct ck_slices_extras *x,
 	return ret ? ret : ck_pwrite_whole(to, bytes, o->len, o->off);
 }
 
-int ck_slices_objects_write(const struct ck_slices *sl,
-			    const struct ck_slices_extras *x, int fd,
+int ck_slices_objects_write(const struct ck_slices *sl, int fd,
 			    struct ck_err *err)
 {
 	int ret = 0;
 
-	for (size_t i = 0; i < x->nr && !ret; i++)
-		ret = append(sl, x, i, fd);
+	for (size_t i = 0; i < sl->extras.nr && !ret; i++)
+		ret = append(sl, i, fd);
 	return ret ? ck_fail(err, -ret, "%s", strerror(-ret)) : 0;
 }

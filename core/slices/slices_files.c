@@ -199,18 +199,13 @@ int ck_slices_move(struct ck_slices *sl, uint32_t file, struct ck_err *err)
 }
 
 /* What is in no shard, into @fd. */
-typedef int (*write_fn)(const struct ck_slices *sl,
-			const struct ck_slices_extras *x, int fd,
-			struct ck_err *err);
+typedef int (*write_fn)(const struct ck_slices *sl, int fd, struct ck_err *err);
 
-static int write_layout(const struct ck_slices *sl,
-			const struct ck_slices_extras *x, int fd,
-			struct ck_err *err)
+static int write_layout(const struct ck_slices *sl, int fd, struct ck_err *err)
 {
 	const char *text = sl->plan.layout;
 	int ret = ck_pwrite_whole(fd, text, strlen(text), 0);
 
-	(void)x;
 	return ret ? ck_fail(err, -ret, "%s", strerror(-ret)) : 0;
 }
 
@@ -219,7 +214,7 @@ static int write_layout(const struct ck_slices *sl,
  * storage before: a loss of power may keep the rename and not the bytes.
  */
 static int put_file(struct ck_slices *sl, const char *name, write_fn write_it,
-		    const struct ck_slices_extras *x, struct ck_err *err)
+		    struct ck_err *err)
 {
 	ck_auto_fd int fd = -1;
 	int ret;
@@ -229,7 +224,7 @@ static int put_file(struct ck_slices *sl, const char *name, write_fn write_it,
 		return 0;
 	fd = open_at(sl->files, name, O_WRONLY | O_CREAT | O_TRUNC);
 	ret = fd < 0 ? ck_fail(err, -fd, "%s", strerror(-fd)) :
-		       write_it(sl, x, fd, err);
+		       write_it(sl, fd, err);
 	if (!ret && fsync(fd))
 		ret = ck_fail(err, errno, "%s", strerror(errno));
 	if (ret)
@@ -238,40 +233,30 @@ static int put_file(struct ck_slices *sl, const char *name, write_fn write_it,
 	return move(sl, name, err);
 }
 
-static int gather_all(struct ck_slices *sl, struct ck_slices_extras *x,
-		      struct ck_err *err)
+static int gather(struct ck_slices *sl, struct ck_err *err)
 {
-	int ret = ck_slices_check(sl, err);
+	int ret = ck_slices_extras_read(sl, err);
 
+	if (!ret)
+		ret = ck_slices_check(sl, err);
 	if (!ret)
 		ret = ck_slices_told(sl, err);
 	if (!ret)
-		ret = ck_slices_objects_place(sl, x, err);
+		ret = ck_slices_objects_place(sl, err);
 	if (!ret)
 		ret = ck_slices_check_same(sl, err);
 	if (!ret)
 		ret = ck_slices_frame_all(sl, err);
 	for (uint32_t i = 0; i < sl->plan.nr_files && !ret; i++)
 		ret = ck_slices_move(sl, i, err);
-	if (!ret && x->nr)
+	if (!ret && sl->extras.nr)
 		ret = put_file(sl, CK_SLICES_OBJECTS, ck_slices_objects_write,
-			       x, err);
+			       err);
 	/* last of all, as it is what makes a checkpoint of them */
 	return ret ? ret :
 		     put_file(sl, index_of(sl),
 			      sl->plan.dcp ? ck_slices_metadata : write_layout,
-			      x, err);
-}
-
-static int gather(struct ck_slices *sl, struct ck_err *err)
-{
-	struct ck_slices_extras x;
-	int ret = ck_slices_extras_read(sl, &x, err);
-
-	if (!ret)
-		ret = gather_all(sl, &x, err);
-	ck_slices_extras_free(&x);
-	return ret;
+			      err);
 }
 
 int ck_slices_gather(struct ck_draft *s, struct ck_hash_known *known,

@@ -20,6 +20,17 @@ struct ck_slices_fd {
 	uint64_t used;
 };
 
+/* What a checkpoint has beside its tensors. */
+struct ck_slices_extras {
+	struct ck_slices_object {
+		const char *name;
+		uint64_t off, len; /* in the file of them */
+	} * v; /* by name */
+	size_t nr;
+	bool read;
+	void *json; /* private */
+};
+
 struct ck_slices {
 	struct ck_draft *draft; /* borrowed */
 	int dir, files; /* slices/, slices/files/ */
@@ -37,7 +48,7 @@ struct ck_slices {
 	pthread_mutex_t same_lock; /* of what follows */
 	struct ck_slices_sums **sums; /* slices_sums.c; by file, or NULL */
 	CK_VEC(uint32_t) summed; /* pieces whose bytes have all been */
-	struct ck_slices_extras *extras; /* or NULL: not read yet */
+	struct ck_slices_extras extras; /* slices_extras.c */
 	struct ck_journal same; /* slices_once.c; fd -1: not open */
 };
 
@@ -96,33 +107,20 @@ int ck_slices_refuse(const struct ck_slices *sl, uint32_t piece, uint64_t from,
 /* slices_once.c: whether who has the same as another has the same bytes. */
 int ck_slices_check_same(struct ck_slices *sl, struct ck_err *err);
 
-/* slices_extras.c: what a checkpoint has beside its tensors. */
+/* slices_extras.c: reads sl->extras, once; of a draft without any all is 0. */
 #define CK_SLICES_EXTRAS "extras"
 #define CK_SLICES_OBJECTS "__0_1.distcp" /* which has the objects */
-struct ck_slices_extras {
-	struct ck_slices_object {
-		const char *name;
-		uint64_t off, len; /* in the file of them */
-	} * v; /* by name */
-	size_t nr;
-	void *json; /* private */
-};
-/* Of a draft without any all is 0. */
-int ck_slices_extras_read(const struct ck_slices *sl,
-			  struct ck_slices_extras *out, struct ck_err *err);
-void ck_slices_extras_free(struct ck_slices_extras *x);
+int ck_slices_extras_read(struct ck_slices *sl, struct ck_err *err);
+void ck_slices_extras_free(struct ck_slices *sl);
 /* -ENODATA with the first that was not written; then where they will be. */
-int ck_slices_objects_place(const struct ck_slices *sl,
-			    struct ck_slices_extras *x, struct ck_err *err);
+int ck_slices_objects_place(struct ck_slices *sl, struct ck_err *err);
 /* All of them, one after the other. */
-int ck_slices_objects_write(const struct ck_slices *sl,
-			    const struct ck_slices_extras *x, int fd,
+int ck_slices_objects_write(const struct ck_slices *sl, int fd,
 			    struct ck_err *err);
 /* Parts of the path of tensor or object @name; 0: its name is its path. */
-unsigned ck_slices_path_depth(const struct ck_slices_extras *x,
-			      const char *name);
+unsigned ck_slices_path_depth(const struct ck_slices *sl, const char *name);
 struct ck_dcp_out_part;
-void ck_slices_path_part(const struct ck_slices_extras *x, const char *name,
+void ck_slices_path_part(const struct ck_slices *sl, const char *name,
 			 unsigned level, struct ck_dcp_out_part *out);
 
 /*
@@ -167,8 +165,6 @@ int ck_slices_frames(const struct ck_slices *sl, uint32_t file, int fd,
 int ck_slices_frame_all(struct ck_slices *sl, struct ck_err *err);
 
 /* slices_dcp.c: the .metadata of the shards. */
-int ck_slices_metadata(const struct ck_slices *sl,
-		       const struct ck_slices_extras *extras, int fd,
-		       struct ck_err *err);
+int ck_slices_metadata(const struct ck_slices *sl, int fd, struct ck_err *err);
 
 #endif
