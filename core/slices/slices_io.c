@@ -319,26 +319,14 @@ static uint64_t piece_written(struct ck_slices *sl, uint32_t piece, bool whole)
 {
 	const struct ck_slice_plan_piece *p = &sl->plan.pieces[piece];
 	struct ck_slice_plan_runs runs;
-	uint64_t sum = 0;
+	struct ck_slices_lack lack;
 
 	if (!whole)
 		return ck_claims_bytes(sl->claims, p->file, p->off,
 				       p->off + p->len);
 	ck_slice_plan_runs(&sl->plan, piece, &runs);
-	for (uint64_t i = 0; i < runs.nr; i++) {
-		uint64_t at = p->off + ck_slice_plan_run(&runs, i);
-
-		sum += ck_claims_bytes(sl->claims, p->file, at, at + runs.len);
-	}
-	return sum;
-}
-
-bool ck_slices_is_whole(struct ck_slices *sl, uint32_t piece)
-{
-	struct ck_slice_plan_runs runs;
-
-	ck_slice_plan_runs(&sl->plan, piece, &runs);
-	return piece_written(sl, piece, true) == runs.nr * runs.len;
+	ck_slices_lack(sl, piece, &lack);
+	return runs.nr * runs.len - lack.bytes;
 }
 
 uint64_t ck_slice_written(struct ck_slices *sl, struct ck_slice of)

@@ -16,17 +16,13 @@
 #define RANKS_SAID 8
 #define STEP CK_SLICES_SIBLING_STEP "/"
 
-/* Missing bytes of a piece, and the first stretch of them, in the piece. */
-struct lack {
-	uint64_t bytes, from, to;
-};
-
-static void look_at(struct ck_slices *sl, uint32_t piece, struct lack *out)
+void ck_slices_lack(const struct ck_slices *sl, uint32_t piece,
+		    struct ck_slices_lack *out)
 {
 	const struct ck_slice_plan_piece *p = &sl->plan.pieces[piece];
 	struct ck_slice_plan_runs runs;
 
-	*out = (struct lack){ 0 };
+	*out = (struct ck_slices_lack){ 0 };
 	ck_slice_plan_runs(&sl->plan, piece, &runs);
 	for (uint64_t i = 0; i < runs.nr; i++) {
 		uint64_t at = p->off + ck_slice_plan_run(&runs, i);
@@ -44,7 +40,8 @@ static void look_at(struct ck_slices *sl, uint32_t piece, struct lack *out)
 }
 
 static void add_up(const struct ck_slices *sl,
-		   const struct ck_slice_plan_rank *r, const struct lack *v,
+		   const struct ck_slice_plan_rank *r,
+		   const struct ck_slices_lack *v,
 		   struct ck_slices_missing *out)
 {
 	*out = (struct ck_slices_missing){ .rank = r->rank, .slices = r->nr };
@@ -63,7 +60,7 @@ static void add_up(const struct ck_slices *sl,
 	}
 }
 
-static int list(struct ck_slices *sl, const struct lack *v,
+static int list(struct ck_slices *sl, const struct ck_slices_lack *v,
 		struct ck_slices_missing **out, size_t *nr, struct ck_err *err)
 {
 	struct ck_slices_missing one;
@@ -91,9 +88,10 @@ static int list(struct ck_slices *sl, const struct lack *v,
 }
 
 /* Of each piece, once, for many ranks may hold it. */
-static int look(struct ck_slices *sl, struct lack **out, struct ck_err *err)
+static int look(struct ck_slices *sl, struct ck_slices_lack **out,
+		struct ck_err *err)
 {
-	struct lack *v = calloc(sl->plan.nr_pieces + 1, sizeof(*v));
+	struct ck_slices_lack *v = calloc(sl->plan.nr_pieces + 1, sizeof(*v));
 	int ret = v ? ck_claims_refresh(sl->claims, err) : ck_no_memory(err);
 
 	if (ret) {
@@ -101,7 +99,7 @@ static int look(struct ck_slices *sl, struct lack **out, struct ck_err *err)
 		return ret;
 	}
 	for (uint32_t i = 0; i < sl->plan.nr_pieces; i++)
-		look_at(sl, i, &v[i]);
+		ck_slices_lack(sl, i, &v[i]);
 	*out = v;
 	return 0;
 }
@@ -109,7 +107,7 @@ static int look(struct ck_slices *sl, struct lack **out, struct ck_err *err)
 int ck_slices_lacks(struct ck_slices *sl, struct ck_slices_missing **out,
 		    size_t *nr, struct ck_err *err)
 {
-	ck_auto_free struct lack *v = NULL;
+	ck_auto_free struct ck_slices_lack *v = NULL;
 	int ret = look(sl, &v, err);
 
 	*out = NULL;
@@ -178,7 +176,7 @@ int ck_slices_no_others(const struct ck_draft *s, struct ck_err *err)
 
 int ck_slices_check(struct ck_slices *sl, struct ck_err *err)
 {
-	ck_auto_free struct lack *v = NULL;
+	ck_auto_free struct ck_slices_lack *v = NULL;
 	int ret = look(sl, &v, err);
 
 	/* in the order of tensors, as people look for them */

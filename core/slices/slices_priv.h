@@ -97,9 +97,14 @@ int ck_slices_read_part(struct ck_slices *sl, const struct ck_slice_part *of,
 /* They may go to storage, so that a sync does not begin with all of them. */
 void ck_slices_flush(struct ck_slices *sl, uint32_t file, uint64_t off,
 		     uint64_t len);
-bool ck_slices_is_whole(struct ck_slices *sl, uint32_t piece);
 
-/* slices_missing.c: "TENSOR: bytes F to T of N @what (slice of ranks ...)". */
+/* slices_missing.c: missing bytes of a piece, and the first stretch of them. */
+struct ck_slices_lack {
+	uint64_t bytes, from, to;
+};
+void ck_slices_lack(const struct ck_slices *sl, uint32_t piece,
+		    struct ck_slices_lack *out);
+/* "TENSOR: bytes F to T of N @what (slice of ranks ...)". */
 int ck_slices_refuse(const struct ck_slices *sl, uint32_t piece, uint64_t from,
 		     uint64_t to, int code, const char *what,
 		     struct ck_err *err);

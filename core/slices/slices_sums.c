@@ -212,9 +212,11 @@ static int frame(struct ck_slices *sl, uint32_t piece, int fd,
 	const struct ck_slice_plan_piece *p = &sl->plan.pieces[piece];
 	struct piece *x = piece_of(sl, piece);
 	uint32_t crc = x->crc;
+	struct ck_slices_lack lack;
 	int ret = 0;
 
-	if (!ck_slices_is_whole(sl, piece))
+	ck_slices_lack(sl, piece, &lack);
+	if (lack.bytes)
 		return -ENOENT;
 	if (sl->plan.dcp)
 		ret = ck_slices_frame(
