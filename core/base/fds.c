@@ -90,6 +90,22 @@ int ck_fds_nameless(int dir)
 	return fd;
 }
 
+int ck_fds_lock(int fd, off_t at, short type)
+{
+	struct flock fl = { .l_type = type, .l_start = at, .l_len = 1 };
+
+	if (!fcntl(fd, F_OFD_SETLK, &fl))
+		return 0;
+	return errno == EAGAIN || errno == EACCES ? -EBUSY : -EOPNOTSUPP;
+}
+
+bool ck_fds_is_locked(int fd, off_t at)
+{
+	struct flock fl = { .l_type = F_WRLCK, .l_start = at, .l_len = 1 };
+
+	return !fcntl(fd, F_OFD_GETLK, &fl) && fl.l_type != F_UNLCK;
+}
+
 int ck_fds_put_file(int dir, const char *name, const char *temp, mode_t mode,
 		    const void *bytes, uint64_t len)
 {

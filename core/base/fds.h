@@ -29,6 +29,16 @@ int ck_fds_null(void);
  */
 int ck_fds_nameless(int dir);
 
+/*
+ * Byte @at of an open file, which may be far behind its end, for who has it open:
+ * F_RDLCK, F_WRLCK or F_UNLCK.  Such locks end with the last descriptor, and NFS
+ * and Lustre pass them on to the server.  0; -EBUSY: somebody else's is in the way;
+ * -EOPNOTSUPP where there are none.
+ */
+int ck_fds_lock(int fd, off_t at, short type);
+/* Whether somebody else has it, in whatever way. */
+bool ck_fds_is_locked(int fd, off_t at);
+
 /* The folder @dir, which may be O_PATH, is on storage: 0 or -errno. */
 int ck_fds_sync_dir(int dir);
 /*

@@ -40,25 +40,13 @@ static bool same_file(const struct stat *a, const struct stat *b)
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* F_RDLCK, F_WRLCK or F_UNLCK of one byte: 0, -EBUSY. */
+/* As ck_fds_lock(); 0 too where there are no locks. */
 static int lock_byte(struct ck_draft *s, int byte, short type)
 {
-	struct flock fl = { .l_type = type, .l_start = byte, .l_len = 1 };
+	int ret = s->locks ? ck_fds_lock(s->lock_fd, byte, type) : 0;
 
-	if (!s->locks || !fcntl(s->lock_fd, F_OFD_SETLK, &fl))
-		return 0;
-	if (errno == EAGAIN || errno == EACCES)
-		return -EBUSY;
-	s->locks = false;
-	return 0;
-}
-
-static bool is_held(const struct ck_draft *s, int byte, short type)
-{
-	struct flock fl = { .l_type = type, .l_start = byte, .l_len = 1 };
-
-	return s->locks && !fcntl(s->lock_fd, F_OFD_GETLK, &fl) &&
-	       fl.l_type != F_UNLCK;
+	s->locks &= ret != -EOPNOTSUPP;
+	return s->locks ? ret : 0;
 }
 
 /* Of threads, and of processes; for as long as a record takes. */
@@ -392,8 +380,8 @@ void ck_draft_unlock(struct ck_draft *s)
 
 void ck_draft_used(const struct ck_draft *s, struct ck_draft_use *use)
 {
-	use->open = is_held(s, BYTE_OPEN, F_WRLCK);
-	use->writing = is_held(s, BYTE_WRITE, F_WRLCK);
+	use->open = s->locks && ck_fds_is_locked(s->lock_fd, BYTE_OPEN);
+	use->writing = s->locks && ck_fds_is_locked(s->lock_fd, BYTE_WRITE);
 }
 
 int ck_draft_only_ours(struct ck_draft *s, struct ck_err *err)

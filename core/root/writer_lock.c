@@ -9,6 +9,7 @@
 #include "core/root/writer_lock.h"
 
 #include "core/base/auto.h"
+#include "core/base/fds.h"
 #include "core/base/str.h"
 #include "core/root/openat_beneath.h"
 
@@ -32,23 +33,6 @@ struct ck_writer_lock {
 		int dir, fd; /* dir: borrowed; fd -1: without a lock */
 	} v[];
 };
-
-/* 0, -EBUSY, or -EOPNOTSUPP where there are no such locks. */
-static int lock(int fd, off_t at)
-{
-	struct flock fl = { .l_type = F_WRLCK, .l_start = at, .l_len = 1 };
-
-	if (!fcntl(fd, F_OFD_SETLK, &fl))
-		return 0;
-	return errno == EAGAIN || errno == EACCES ? -EBUSY : -EOPNOTSUPP;
-}
-
-static bool is_locked(int fd, off_t at)
-{
-	struct flock fl = { .l_type = F_WRLCK, .l_start = at, .l_len = 1 };
-
-	return !fcntl(fd, F_OFD_GETLK, &fl) && fl.l_type != F_UNLCK;
-}
 
 static void who_am_i(char line[MAX_LINE])
 {
@@ -87,7 +71,7 @@ static int only_look(const struct ck_root *root, struct ck_err *err)
 		openat(root->fd, CK_WRITER_LOCK_NAME,
 		       O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 
-	return fd >= 0 && is_locked(fd, 0) ? busy_dir(root, fd, err) : 0;
+	return fd >= 0 && ck_fds_is_locked(fd, 0) ? busy_dir(root, fd, err) : 0;
 }
 
 static bool is_named(int dir, const struct stat *st)
@@ -153,7 +137,7 @@ static int try_dir(const struct ck_root *root, int *out, struct ck_err *err)
 	if (!S_ISREG(st.st_mode) || st.st_nlink > 1)
 		return ck_fail(err, EINVAL, "%s/%s: not ours", root->path,
 			       CK_WRITER_LOCK_NAME);
-	ret = lock(fd, 0);
+	ret = ck_fds_lock(fd, 0, F_WRLCK);
 	if (ret == -EBUSY)
 		return busy_dir(root, fd, err);
 	if (!is_named(root->fd, &st))
@@ -256,7 +240,7 @@ int ck_writer_lock_look(const struct ck_root *root, struct ck_err *err)
 int ck_writer_lock_file(int fd, const char *name, struct ck_err *err)
 {
 	char line[MAX_LINE];
-	int ret = lock(fd, FAR);
+	int ret = ck_fds_lock(fd, FAR, F_WRLCK);
 
 	if (ret == -EBUSY)
 		return busy(name, line, fgetxattr(fd, ATTR, line, sizeof(line)),
@@ -276,7 +260,7 @@ int ck_writer_lock_file_look(int fd, const char *name, struct ck_err *err)
 {
 	char line[MAX_LINE];
 
-	if (!is_locked(fd, FAR))
+	if (!ck_fds_is_locked(fd, FAR))
 		return 0;
 	return busy(name, line, fgetxattr(fd, ATTR, line, sizeof(line)), err);
 }

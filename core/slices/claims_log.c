@@ -11,6 +11,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/clock.h"
+#include "core/base/fds.h"
 #include "core/root/openat_beneath.h"
 
 #include <errno.h>
@@ -312,19 +313,6 @@ int ck_claims_read_others(struct ck_claims *c, struct ck_err *err)
 
 /* ---- our own ---- */
 
-static int lock_log(int fd)
-{
-	struct flock fl = { .l_type = F_WRLCK, .l_len = 1 };
-
-	return fcntl(fd, F_OFD_SETLK, &fl) ? -errno : 0;
-}
-
-/* Where a file system has no locks nobody takes over what he cannot lock. */
-static bool has_no_locks(int ret)
-{
-	return ret == -ENOSYS || ret == -EOPNOTSUPP || ret == -ENOLCK;
-}
-
 /*
  * Locked, and by a name that nobody takes over: it gets its own afterwards, for
  * of one that is not locked yet others would think that its mount has ended.
@@ -341,14 +329,10 @@ static int make_log(const struct ck_claims *c, struct ck_journal *j,
 	snprintf(temp, 32, "new-%s", name);
 	ret = ck_journal_make(j, c->dir, temp, KIND, c->plan->id, "slices/",
 			      err);
-	if (ret)
-		return ret;
-	ret = lock_log(j->fd);
-	if (!ret || has_no_locks(ret))
-		return 0;
-	ck_journal_close(j);
-	unlinkat(c->dir, temp, 0);
-	return ck_fail(err, -ret, "slices/%s: lock: %s", temp, strerror(-ret));
+	/* where there are no locks nobody takes over what he cannot lock */
+	if (!ret)
+		ck_fds_lock(j->fd, 0, F_WRLCK);
+	return ret;
 }
 
 int ck_claims_put(struct ck_journal *j, uint32_t type, uint32_t file,
@@ -499,7 +483,7 @@ static int take_over(struct ck_claims *c, const char *name, void *ctx,
 
 	if (ret)
 		return ret == -ENOENT ? 0 : ret;
-	if (lock_log(j.fd) || fstat(j.fd, &st) || !st.st_nlink)
+	if (ck_fds_lock(j.fd, 0, F_WRLCK) || fstat(j.fd, &st) || !st.st_nlink)
 		return 0;
 	/* before the first of them goes; without, a publish reads more */
 	if (!*told)

@@ -10,6 +10,7 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/fds.h"
 #include "core/base/whole.h"
 
 #include <errno.h>
@@ -194,13 +195,10 @@ static int keep(void *ctx, struct ck_err *err)
 
 static int lock_head(int fd, struct ck_err *err)
 {
-	struct flock all = { .l_type = F_WRLCK };
-
-	if (!fcntl(fd, F_OFD_SETLK, &all))
-		return 0;
-	if (errno != EAGAIN && errno != EACCES)
-		return 0; /* a file system without locks */
-	return ck_fail(err, EBUSY, "overlay: somebody else writes to it");
+	return ck_fds_lock(fd, 0, F_WRLCK) == -EBUSY ?
+		       ck_fail(err, EBUSY,
+			       "overlay: somebody else writes to it") :
+		       0;
 }
 
 static int open_files(struct ck_overlay *o, const struct ck_overlay_in *in,

@@ -113,3 +113,23 @@ Test(fds, puts_a_file_in_place)
 	close(dir);
 	rmdir(path);
 }
+
+/* Of open files, not of processes. */
+Test(fds, locks_a_byte)
+{
+	char path[] = "/tmp/unshard-lock.XXXXXX";
+	int a = mkstemp(path), b = open(path, O_RDWR);
+
+	cr_assert(a >= 0 && b >= 0 && !unlink(path));
+	cr_assert_eq(ck_fds_lock(a, 1, F_RDLCK), 0);
+	cr_expect_eq(ck_fds_lock(b, 1, F_RDLCK), 0);
+	cr_expect_eq(ck_fds_lock(b, 1, F_WRLCK), -EBUSY);
+	cr_expect(ck_fds_is_locked(b, 1) && !ck_fds_is_locked(b, 0));
+	cr_expect_eq(ck_fds_lock(a, 1, F_UNLCK), 0);
+	cr_expect(!ck_fds_is_locked(b, 1));
+	cr_expect_eq(ck_fds_lock(b, 1, F_WRLCK), 0);
+	close(b);
+	cr_expect(!ck_fds_is_locked(a, 1));
+	close(a);
+	cr_expect_eq(ck_fds_lock(a, 0, F_RDLCK), -EOPNOTSUPP);
+}
