@@ -530,7 +530,6 @@ void ck_sums_free(struct ck_sums *s)
 	}
 	pthread_mutex_destroy(&s->lock);
 	free(s->marked.v);
-	free(s->damaged.v);
 	free((void *)s->file);
 	free(s);
 }

@@ -129,7 +129,7 @@ static uint32_t next_named(const struct ck_catalog *img, uint32_t i,
 	return img->nr_srcs;
 }
 
-void ck_sum_read_mark(struct ck_sums *s)
+bool ck_sum_read_mark(struct ck_sums *s)
 {
 	const struct ck_catalog *img = s->r->in.img;
 	char names[CK_ROOT_MARK_MAX + 1];
@@ -141,15 +141,16 @@ void ck_sum_read_mark(struct ck_sums *s)
 			      img->srcs[i].kind == CK_SRC_FILE &&
 			      img->srcs[i].state != CK_MISSING &&
 			      s->found.unsure(s->found.ctx, i);
+		struct ck_sum_file *f =
+			i == named || unsure ? ck_sum_file(s, i) : NULL;
 
-		if ((i == named || unsure) && ck_vec_reserve(&s->damaged, 1) &&
-		    ck_vec_reserve(&s->marked, 1)) {
-			s->damaged.v[s->damaged.nr++] = i;
-			s->marked.v[s->marked.nr++] = i;
-		}
+		/* also if somebody writes to it, and syncs, meanwhile */
+		if (f && !ck_vec_put(&s->marked, NULL, i))
+			f->marked = f->left = true;
 		if (i == named)
 			named = next_named(img, i + 1, names, len);
 	}
+	return s->marked.nr;
 }
 
 bool ck_sums_are_marked(const struct ck_root *root)

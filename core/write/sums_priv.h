@@ -69,7 +69,6 @@ struct ck_sums {
 	struct ck_sums_found found;
 	pthread_t thread;
 	bool repairing;
-	CK_VEC(uint32_t) damaged; /* sources to repair */
 };
 
 /* The sums of @unit; none where it keeps none.  -EROFS with a line. */
@@ -104,7 +103,7 @@ int ck_sum_sync(struct ck_sums *s, uint32_t src, struct ck_err *err);
 /* Under the file's lock.  Durable afterwards; 0 too where marks cannot be. */
 int ck_sum_mark(struct ck_sums *s, struct ck_sum_file *f, struct ck_err *err);
 void ck_sum_unmark(struct ck_sums *s, struct ck_sum_file *f);
-/* The sources in the mark that is there now, to s->damaged. */
-void ck_sum_read_mark(struct ck_sums *s);
+/* Files in the mark that is there now are left: whether there are any. */
+bool ck_sum_read_mark(struct ck_sums *s);
 
 #endif

@@ -96,16 +96,14 @@ static void report_repaired(const struct tally *nr, char line[CK_ERR_MAX])
 			 nr->left);
 }
 
-static void repair_file(struct ck_sums *s, uint32_t src)
+static void repair_file(struct ck_sums *s, struct ck_sum_file *f)
 {
-	struct ck_sum_file *f = ck_sum_file(s, src);
+	const uint32_t src = f->src;
 	struct ck_err err = { 0 };
 	struct tally nr = { 0 };
-	int ret = f ? need_all(s, src, &err) : -ENOMEM;
+	int ret = need_all(s, src, &err);
 	char line[CK_ERR_MAX];
 
-	if (!f)
-		return;
 	pthread_mutex_lock(&f->lock);
 	for (size_t i = 0; !ret && i < f->units.nr; i++)
 		ret = repair_unit(s, f, &f->units.v[i], &nr, &err);
@@ -132,24 +130,20 @@ static void *repair_all(void *ctx)
 {
 	struct ck_sums *s = ctx;
 
-	for (size_t i = 0; i < s->damaged.nr; i++)
-		repair_file(s, s->damaged.v[i]);
+	for (uint32_t i = 0; i < s->r->in.img->nr_srcs; i++) {
+		struct ck_sum_file *f = atomic_load(&s->file[i]);
+
+		if (f && f->left)
+			repair_file(s, f);
+	}
 	return NULL;
 }
 
 void ck_sums_repair(struct ck_sums *s, const struct ck_sums_found *found)
 {
 	s->found = *found;
-	ck_sum_read_mark(s);
-	if (!s->damaged.nr)
+	if (!ck_sum_read_mark(s))
 		return;
-	/* also if somebody writes to them, and syncs, meanwhile */
-	for (size_t i = 0; i < s->damaged.nr; i++) {
-		struct ck_sum_file *f = ck_sum_file(s, s->damaged.v[i]);
-
-		if (f)
-			f->marked = f->left = true;
-	}
 	s->repairing = !pthread_create(&s->thread, NULL, repair_all, s);
 	if (!s->repairing)
 		repair_all(s);
