@@ -19,7 +19,7 @@
 
 struct fs {
 	struct fs_kernel kernel; /* first: see fs_kernel_hook() */
-	char *map; /* of fs_map_options(); or NULL */
+	char *map; /* see session.c; or NULL */
 	struct fs_handover *handover; /* NULL: no descriptors are handed over */
 	struct fs_mounted_table *table;
 	struct fs_ahead *ahead; /* NULL: nothing is read ahead */

@@ -7,12 +7,11 @@
  * worker has it, and the worker's death, however it comes, ends all requests
  * with ENOTCONN instead of letting them hang.
  */
-#include "fs/map_options.h"
 #include "fs/session.h"
 
 #include "core/base/auto.h"
-#include "core/base/check.h"
 #include "core/base/number.h"
+#include "core/base/str.h"
 #include "fs/kernel/buf.h"
 #include "fs/mount_procs.h"
 #include "fs/mounts.h"
@@ -21,7 +20,6 @@
 #include "fs/dentry_trim.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,6 +138,65 @@ static int mount_there(struct fs_session *s, const char *mnt,
 	return fs_kernel_hook(&s->fs.kernel, s->se, err);
 }
 
+/* ---- what .unshard/map says of options ---- */
+
+static const char *const map_words[] = {
+	"verify",	  "strip-prefix",      "optimizer", "hf-shard-size",
+	"dcp-shard-size", "reshard-container", NULL
+};
+static const char *const map_files[] = { "config", "names", "views", "reshard",
+					 NULL };
+
+static void add_option(struct ck_str *out, const char *name, const char *value)
+{
+	ck_str_puts(out, out->len ? "," : "");
+	ck_str_puts(out, name);
+	if (!*value)
+		return;
+	ck_str_puts(out, "=");
+	ck_str_puts(out, value);
+}
+
+static bool map_wanted(const struct ck_opts *opts)
+{
+	const char *how = ck_opts_get(opts, "map");
+
+	return !(how && !strcmp(how, "off")) && !ck_opts_get(opts, "rw");
+}
+
+/*
+ * Those by which who opens @root himself sees the same: text, from malloc(); files
+ * that they name are named only by absolute paths.  NULL: the mount has no map, for
+ * it is written to, or map=off was given; or no memory.
+ */
+static char *map_options(const struct ck_opts *opts, const struct ck_root *root)
+{
+	struct ck_str out = { 0 };
+	const char *value;
+
+	if (!map_wanted(opts))
+		return NULL;
+	for (unsigned i = 0; map_words[i]; i++) {
+		value = ck_opts_get(opts, map_words[i]);
+		if (value)
+			add_option(&out, map_words[i], value);
+	}
+	for (unsigned i = 0; map_files[i]; i++)
+		for (size_t k = 0; (value = ck_opts_nth(opts, map_files[i], k));
+		     k++)
+			if (*value == '/')
+				add_option(&out, map_files[i], value);
+	for (unsigned i = 0; i < root->nr_follow; i++)
+		add_option(&out, "follow", root->follow_given[i]);
+	ck_str_puts(&out, "");
+	if (!out.failed && out.v)
+		return out.v;
+	ck_str_free(&out);
+	return NULL;
+}
+
+/* ---- opening ---- */
+
 /* By the kernel, for maps, and by fs/cache/ahead.h. */
 static bool ahead(const struct ck_opts *opts)
 {
@@ -165,7 +222,7 @@ int fs_session_open(struct fs_session **out, const char *src, const char *mnt,
 		ret = make_session(s, src, err);
 	if (!ret)
 		ret = mount_there(s, mnt, err);
-	if (!ret && fs_map_wanted(opts))
+	if (!ret && map_wanted(opts))
 		s->fs.handover = fs_handover_open();
 	if (!ret)
 		fs_read_ahead_open(&s->fs.kernel.read_ahead, s->dev,
@@ -218,8 +275,8 @@ static int start_state(struct fs *fs, const struct fs_serve_in *in,
 		.touched = { file_touched, fs },
 	};
 
-	fs->map = fs_map_options(in->opts,
-				 in->steps ? in->steps : ck_ckpt_root(in->ck));
+	fs->map = map_options(in->opts,
+			      in->steps ? in->steps : ck_ckpt_root(in->ck));
 	table.map = fs->map;
 	fs->keep = FS_KEEP_FIXED;
 	fs->ready = in->ready;
