@@ -14,8 +14,6 @@
  */
 #include "fs/ops.h"
 
-#include "core/base/auto.h"
-#include "core/base/check.h"
 #include "fs/kernel/reply.h"
 #include "fs/tree/behind.h"
 

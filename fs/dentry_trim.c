@@ -7,7 +7,6 @@
 
 #include "fs/kernel/kernel.h"
 
-#include <errno.h>
 #include <fuse_lowlevel.h>
 #include <string.h>
 

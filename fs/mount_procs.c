@@ -11,7 +11,6 @@
 #include "core/sandbox/child.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -13,7 +13,6 @@
 #include "fs/kernel/reply.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

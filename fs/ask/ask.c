@@ -8,7 +8,6 @@
  */
 #include "fs/ask/ask_priv.h"
 
-#include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/clock.h"
 #include "core/base/fds.h"
@@ -16,12 +15,12 @@
 #include "fs/kernel/reply.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #define MAX_KEEP 3600.0
 #define MAX_SEATS (FS_ASKERS_MAX / 2) /* the others may not have ended yet */

@@ -22,7 +22,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 
 #define LEAST (128u << 10) /* smaller blocks are not worth a wake-up */
 #define PIECE ((size_t)256 << 10) /* smaller pieces are not worth a plan */

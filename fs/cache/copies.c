@@ -4,7 +4,6 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
-#include "core/base/fds.h"
 #include "fs/kernel/reply.h"
 
 #include <errno.h>

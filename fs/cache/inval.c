@@ -15,9 +15,7 @@
  */
 #include "fs/cache/inval_priv.h"
 
-#include "core/base/check.h"
 #include "core/base/vec.h"
-#include "fs/kernel/reply.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fs/cache/passed.h"
 
-#include "core/base/auto.h"
 #include "fs/kernel/passthrough.h"
 
 #include <errno.h>

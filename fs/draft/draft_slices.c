@@ -2,7 +2,6 @@
 /* draft_slices.c - whether a draft of slices is whole, and what it lacks */
 #include "fs/draft/drafts.h"
 
-#include "core/base/clock.h"
 #include "core/draft/dir_tree.h"
 #include "core/slices/slices.h"
 #include "fs/kernel/reply.h"

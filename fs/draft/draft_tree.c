@@ -8,7 +8,6 @@
  */
 #include "fs/draft/draft_tree_priv.h"
 
-#include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/root/openat_beneath.h"
 #include "core/slices/slices.h"
@@ -17,7 +16,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -14,7 +14,6 @@
 #include "core/base/whole.h"
 #include "core/root/fault.h"
 #include "fs/kernel/reply.h"
-#include "fs/tree/tree.h"
 
 #include <errno.h>
 #include <fcntl.h>

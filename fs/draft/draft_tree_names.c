@@ -9,7 +9,6 @@
 
 #include "core/base/auto.h"
 #include "core/base/fds.h"
-#include "core/base/vec.h"
 #include "core/root/openat_beneath.h"
 #include "core/draft/dir_tree.h"
 #include "fs/tree/tree.h"
@@ -18,7 +17,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define EXCHANGE 2

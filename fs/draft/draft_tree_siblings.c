@@ -9,11 +9,9 @@
  */
 #include "fs/draft/draft_tree_priv.h"
 
-#include "core/base/auto.h"
 #include "core/base/clock.h"
 #include "core/root/openat_beneath.h"
 #include "core/slices/slices.h"
-#include "fs/tree/tree.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,7 +7,6 @@
  */
 #include "fs/draft/drafts.h"
 
-#include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/clock.h"
 #include "core/base/number.h"

@@ -7,8 +7,6 @@
  */
 #include "fs/draft/ops_draft.h"
 
-#include "fs/kernel/reply.h"
-
 #include <errno.h>
 #include <unistd.h>
 

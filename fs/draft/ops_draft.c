@@ -10,8 +10,6 @@
  */
 #include "fs/draft/ops_draft.h"
 
-#include "core/base/auto.h"
-#include "core/base/check.h"
 #include "fs/kernel/reply.h"
 
 #include <errno.h>

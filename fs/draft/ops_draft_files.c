@@ -6,7 +6,6 @@
  */
 #include "fs/draft/ops_draft.h"
 
-#include "core/base/auto.h"
 #include "core/base/check.h"
 #include "fs/kernel/buf.h"
 #include "fs/kernel/receive.h"

@@ -16,7 +16,6 @@
 #include "fs/draft/ops_draft.h"
 
 #include "core/base/check.h"
-#include "core/base/limits.h"
 #include "core/base/number.h"
 #include "core/catalog/catalog.h"
 #include "fs/kernel/reply.h"

@@ -7,7 +7,6 @@
  */
 #include "fs/draft/ops_draft.h"
 
-#include "core/base/auto.h"
 #include "core/base/check.h"
 
 #include <errno.h>

@@ -12,17 +12,14 @@
 #include "fs/draft/ops_draft.h"
 
 #include "core/base/auto.h"
-#include "core/base/check.h"
 #include "core/base/clock.h"
 #include "fs/kernel/buf.h"
-#include "fs/kernel/reply.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* The folder for other files of folder @r. */
 static int folder(const struct fs_draft_ref *r, bool make, uint64_t *dir)

@@ -12,10 +12,8 @@
 #include "fs/kernel/throttle.h"
 #include "fs/kernel/kernel.h"
 
-#include <errno.h>
 #include <linux/fuse.h>
 #include <pthread.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>

@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* The root that a mounted checkpoint's files are below. */
 static const struct ck_root *root_of(const struct fs_mounted_table *s,

@@ -16,7 +16,6 @@
 #include "core/base/vec.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>

@@ -7,10 +7,8 @@
  */
 #include "fs/tree/mounted_priv.h"
 
-#include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/clock.h"
-#include "core/base/str.h"
 
 #include <errno.h>
 #include <stdio.h>

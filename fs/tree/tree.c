@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fs/tree/tree.h"
 
-#include "core/base/check.h"
 #include "fs/tree/nested.h"
 #include "fs/tree/mounted.h"
 #include "fs/tree/virt.h"

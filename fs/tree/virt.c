@@ -13,7 +13,6 @@
  */
 #include "fs/tree/virt.h"
 
-#include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/search.h"
 #include "core/base/str.h"
