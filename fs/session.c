@@ -17,9 +17,9 @@
 #include "fs/mounts.h"
 #include "fs/ops.h"
 #include "fs/kernel/reply.h"
-#include "fs/dentry_trim.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,8 @@
 struct fs_session {
 	struct fs fs; /* libfuse's userdata */
 	struct fuse_session *se;
-	bool allow_other, mounted, detached;
+	bool allow_other, mounted, detached, trims;
+	pthread_t trim;
 	char *path;
 	char dev[32]; /* our mount's, as mountinfo has it */
 };
@@ -345,6 +346,47 @@ static void end_state(struct fs *fs)
 	fs_buf_drain();
 }
 
+/*
+ * ---- checkpoints that nobody looks at ----
+ *
+ * The kernel keeps every name that it was told of until memory runs short, and
+ * each keeps one of the mounted checkpoints' numbers, of which there are only
+ * so many.  It is asked to forget some where it knows too many; nothing waits for
+ * it to comply.  The request may wait for operations that are being served, so a
+ * thread of its own makes it.
+ */
+
+static void *trim(void *ctx)
+{
+	const struct fs_session *s = ctx;
+	char name[256];
+
+	while (fs_mounted_table_wait(s->fs.table))
+		while (fs_mounted_table_crowded(s->fs.table, name))
+			fuse_lowlevel_notify_inval_entry(s->se, FUSE_ROOT_ID,
+							 name, strlen(name));
+	return NULL;
+}
+
+static int start_trim(struct fs_session *s, struct ck_err *err)
+{
+	int ret = pthread_create(&s->trim, NULL, trim, s);
+
+	if (ret)
+		return ck_fail(err, ret, "no thread for a mount: %s",
+			       strerror(ret));
+	s->trims = true;
+	return 0;
+}
+
+static void end_trim(struct fs_session *s)
+{
+	if (!s->trims)
+		return;
+	fs_mounted_table_end_wait(s->fs.table);
+	pthread_join(s->trim, NULL);
+}
+
 static void log_libfuse(enum fuse_log_level level, const char *fmt, va_list ap)
 {
 	char line[512];
@@ -359,7 +401,6 @@ static void log_libfuse(enum fuse_log_level level, const char *fmt, va_list ap)
 int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 		     struct ck_err *err)
 {
-	struct fs_dentry_trim trim = { 0 };
 	int ret = fs_seconds_from_env("UNSHARD_KEEP", &fs_keep_src, err);
 
 	if (!ret)
@@ -372,7 +413,7 @@ int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 	if (!ret && ck_opts_get(in->opts, "cache"))
 		ret = start_cache(s, in, err);
 	if (!ret && in->steps)
-		ret = fs_dentry_trim_start(&trim, s->fs.table, s->se, err);
+		ret = start_trim(s, err);
 	if (!ret) {
 		s->fs.inval = fs_inval_new(s->se);
 		if (!s->fs.inval)
@@ -386,7 +427,7 @@ int fs_session_serve(struct fs_session *s, const struct fs_serve_in *in,
 			s->fs.ahead = fs_ahead_new(0);
 		ret = fs_kernel_loop(&s->fs.kernel, s->se);
 		prctl(PR_SET_NAME, FS_FLUSH_NAME);
-		fs_dentry_trim_stop(&trim);
+		end_trim(s);
 		if (ret < 0)
 			ck_fail(err, -ret, "%s: serving ended: %s", s->path,
 				strerror(-ret));
