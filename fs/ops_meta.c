@@ -56,9 +56,10 @@ static const struct ck_src *file_of(const struct ck_catalog *img, uint32_t src)
 	return s->kind == CK_SRC_FILE && s->state != CK_MISSING ? s : NULL;
 }
 
-static void like_attr(const struct stat *like, mode_t mask, struct stat *st)
+static void like_attr(const struct stat *like, mode_t type, mode_t mask,
+		      struct stat *st)
 {
-	st->st_mode = S_IFREG | (like->st_mode & mask);
+	st->st_mode = type | (like->st_mode & mask);
 	st->st_uid = like->st_uid;
 	st->st_gid = like->st_gid;
 	st->st_mtim = st->st_atim = st->st_ctim = like->st_mtim;
@@ -76,7 +77,7 @@ static void owner_attr(const struct fs_ref *r, uint32_t src, mode_t mask,
 		st->st_gid = file->gid;
 		set_times(st, file->id.mtime_ns);
 	} else {
-		like_attr(&r->mounted->dir, mask, st);
+		like_attr(&r->mounted->dir, S_IFREG, mask, st);
 	}
 }
 
@@ -112,7 +113,7 @@ static int file_attr(const struct fs *fs, const struct fs_ref *r,
 	st->st_nlink = 1;
 	set_size(st, file.size);
 	if (file.like)
-		like_attr(file.like, READABLE, st);
+		like_attr(file.like, S_IFREG, READABLE, st);
 	else
 		owner_attr(r, file.newest, fs->rw ? WRITABLE : READABLE, st);
 	if (fs->rw)
@@ -130,13 +131,10 @@ static void dir_attr(const struct fs *fs, const struct fs_mounted *mounted,
 
 	if (fs->asker && made && !fs_behind_dir(fs->table, mounted, &now))
 		like = &now;
-	st->st_mode = S_IFDIR | (like->st_mode & (fs->rw ? 01777 : 01555));
+	like_attr(like, S_IFDIR, fs->rw ? 01777 : 01555, st);
 	if (!S_ISDIR(like->st_mode)) /* one file: who reads it may list it */
 		st->st_mode |= (like->st_mode & 0444) >> 2;
 	st->st_nlink = 2;
-	st->st_uid = like->st_uid;
-	st->st_gid = like->st_gid;
-	st->st_mtim = st->st_atim = st->st_ctim = like->st_mtim;
 	set_size(st, BLOCK);
 	st->st_blksize = BLOCK;
 }

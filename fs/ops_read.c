@@ -207,17 +207,13 @@ static int open_file(fuse_req_t req, uint64_t ino, const struct fs_ref *r,
 	if (!ret)
 		ret = fs_inval_open(fs->inval, &f->shown, ino, r->node.view,
 				    r->node.nr, f->mappable, f->edit, err);
-	if (ret) {
-		close_file(fs, f);
-		return ret;
-	}
-	fi->fh = (uintptr_t)f;
-	if (!writes(fi) && fs->copies)
+	if (!ret && !writes(fi) && fs->copies)
 		ret = open_copy(fs, ino, r, f, &paged, err);
 	if (ret) {
 		close_file(fs, f);
 		return ret;
 	}
+	fi->fh = (uintptr_t)f;
 	*passed = f->kept.how == FS_COPY_PASSED ? f->kept.id : 0;
 	f->direct = f->direct && !paged;
 	fi->direct_io = f->direct;

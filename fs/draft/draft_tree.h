@@ -27,16 +27,15 @@ struct fs_draft_tree;
 struct fs_draft_tree_file; /* one that is open */
 
 /*
- * Who asks: what is made is his.  @ask: has him change names himself, as the
- * question says, for whose a name is may have changed since the kernel looked;
- * NULL: it is done with the rights of the mount's user.
+ * Who asks: what is made is his.  @req: his request, by which he is to change names
+ * himself, for whose a name is may have changed since the kernel looked; NULL: it
+ * is done with the rights of the mount's user.
  */
 struct fs_draft_tree_who {
 	uid_t uid;
 	gid_t gid;
 	mode_t umask;
-	int (*ask)(void *ctx, struct fs_question *q);
-	void *ctx;
+	fuse_req_t req;
 };
 
 /*
@@ -140,7 +139,7 @@ int fs_draft_tree_symlink(struct fs_draft_tree *s, uint64_t dir,
 			  const char *name, const char *to,
 			  const struct fs_draft_tree_who *who,
 			  struct fs_draft_tree_node *out);
-/* @who: NULL as without an @ask. */
+/* @who: NULL as without a request. */
 int fs_draft_tree_unlink(struct fs_draft_tree *s, uint64_t dir,
 			 const char *name, bool is_dir,
 			 const struct fs_draft_tree_who *who);

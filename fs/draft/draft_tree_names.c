@@ -11,7 +11,7 @@
 #include "core/base/fds.h"
 #include "core/root/openat_beneath.h"
 #include "core/draft/dir_tree.h"
-#include "fs/tree/tree.h"
+#include "fs/ops.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -285,7 +285,7 @@ int fs_draft_tree_mkdir(struct fs_draft_tree *s, uint64_t dir, const char *name,
 /* Whether @who is to change names himself, and not the worker. */
 static bool himself(const struct fs_draft_tree_who *who)
 {
-	return who && who->ask;
+	return who && who->req;
 }
 
 /*
@@ -304,7 +304,7 @@ static int have_changed(struct fs_draft_tree *s,
 		ret = fs_draft_tree_ask_dir(s, to, &q);
 	fs_question_change(&q, what, name, other, flags);
 	if (!ret)
-		ret = who->ask(who->ctx, &q);
+		ret = fs_access_ask(who->req, &q);
 	ck_str_free(&q.text);
 	return ret;
 }

@@ -10,6 +10,7 @@
 
 #include "core/base/auto.h"
 #include "core/root/openat_beneath.h"
+#include "fs/ops.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -114,7 +115,7 @@ static int ask_owner(const struct fs_draft_tree_who *who, const struct stat *of,
 	int ret;
 
 	fs_question_owner(&q, of->st_uid, of->st_gid, rights);
-	ret = who->ask(who->ctx, &q);
+	ret = fs_access_ask(who->req, &q);
 	ck_str_free(&q.text);
 	return ret;
 }
@@ -126,7 +127,7 @@ static int ask_write(struct fs_draft_tree *s, uint64_t ino,
 	int ret = fs_draft_tree_ask(s, ino, W_OK, &q);
 
 	if (!ret)
-		ret = who->ask(who->ctx, &q);
+		ret = fs_access_ask(who->req, &q);
 	ck_str_free(&q.text);
 	return ret;
 }
@@ -170,7 +171,7 @@ int fs_draft_tree_may_set(struct fs_draft_tree *s, uint64_t ino,
 	bool owner = who && who->uid == now->st_uid;
 	int rights, ret = 0;
 
-	if (!who || !who->ask)
+	if (!who || !who->req)
 		return 0;
 	rights = rights_for(now, attr, to_set, owner);
 	if (rights)

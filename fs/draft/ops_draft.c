@@ -101,11 +101,6 @@ static void reply_entry(fuse_req_t req, int ret, const struct fs_draft_ref *r,
 	fs_reply_lookup(req, ret, &e, &quiet);
 }
 
-static int ask_him(void *ctx, struct fs_question *q)
-{
-	return fs_access_ask(ctx, q);
-}
-
 /* Of others' what an ordinary user's mount makes is his, as all else. */
 struct fs_draft_tree_who fs_draft_who(fuse_req_t req)
 {
@@ -115,8 +110,7 @@ struct fs_draft_tree_who fs_draft_who(fuse_req_t req)
 	return (struct fs_draft_tree_who){ .uid = ctx->uid,
 					   .gid = ctx->gid,
 					   .umask = ctx->umask,
-					   .ask = himself ? ask_him : NULL,
-					   .ctx = req };
+					   .req = himself ? req : NULL };
 }
 
 static uint64_t fixed_name(uint64_t dir, const char *name)
