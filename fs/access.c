@@ -58,7 +58,7 @@ static struct {
 } calls = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	    .ended = PTHREAD_COND_INITIALIZER };
 
-int fs_access_ask(fuse_req_t req, struct fs_question *q)
+int fs_access_ask(fuse_req_t req, struct fs_question *q, int ret)
 {
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
 	const struct fs_caller who = { .pid = ctx->pid,
@@ -67,7 +67,10 @@ int fs_access_ask(fuse_req_t req, struct fs_question *q)
 				       .stopped = fs_req_stopped,
 				       .ctx = req };
 
-	return fs_asker_ask(fs_of(req)->asker, &who, q);
+	if (!ret)
+		ret = fs_asker_ask(fs_of(req)->asker, &who, q);
+	ck_str_free(&q->text);
+	return ret;
 }
 
 static int gather(struct fs *fs, uint64_t ino, int mask, struct fs_question *q,
@@ -88,12 +91,8 @@ static int ask_ino(fuse_req_t req, uint64_t ino, int mask)
 {
 	struct fs_question q = { 0 };
 	struct ck_err err = { 0 };
-	int ret = gather(fs_of(req), ino, mask, &q, &err);
 
-	if (!ret)
-		ret = fs_access_ask(req, &q);
-	ck_str_free(&q.text);
-	return ret;
+	return fs_access_ask(req, &q, gather(fs_of(req), ino, mask, &q, &err));
 }
 
 /* Whether the request was answered with no. */
@@ -109,15 +108,12 @@ static bool refused(fuse_req_t req, uint64_t ino, int mask)
 int fs_access_open(fuse_req_t req, const struct fs_ref *r, int fd)
 {
 	struct fs_question q = { 0 };
-	int ret = 0;
 
 	if (!fs_of(req)->asker)
 		return 0;
-	ret = fs_behind_ask_open(r->mounted, r->ino, fd, R_OK, &q, NULL);
-	if (!ret)
-		ret = fs_access_ask(req, &q);
-	ck_str_free(&q.text);
-	return ret;
+	return fs_access_ask(
+		req, &q,
+		fs_behind_ask_open(r->mounted, r->ino, fd, R_OK, &q, NULL));
 }
 
 bool fs_access_entry(void *req, struct fs_mounted_table *t, const char *name,
@@ -126,10 +122,7 @@ bool fs_access_entry(void *req, struct fs_mounted_table *t, const char *name,
 	struct fs_question q = { 0 };
 	int ret = fs_behind_ask_entry(t, name, seen, read, &q, NULL);
 
-	if (!ret)
-		ret = fs_access_ask(req, &q);
-	ck_str_free(&q.text);
-	return !ret;
+	return !fs_access_ask(req, &q, ret);
 }
 
 static int mask_of(int flags)

@@ -186,8 +186,8 @@ void fs_forget(struct fs *fs, uint64_t ino, uint64_t nr);
 void fs_access_add(struct fuse_lowlevel_ops *ops);
 /* Waits for those that are still being asked. */
 void fs_access_end(void);
-/* Asks who made the request. */
-int fs_access_ask(fuse_req_t req, struct fs_question *q);
+/* Asks who made the request, unless it is @ret that something was wrong; ends @q. */
+int fs_access_ask(fuse_req_t req, struct fs_question *q, int ret);
 /*
  * The same of @ino where something else was asked for and it turned out to be
  * meant: may it be opened with @flags?

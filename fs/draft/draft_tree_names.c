@@ -303,10 +303,7 @@ static int have_changed(struct fs_draft_tree *s,
 	if (!ret && to)
 		ret = fs_draft_tree_ask_dir(s, to, &q);
 	fs_question_change(&q, what, name, other, flags);
-	if (!ret)
-		ret = fs_access_ask(who->req, &q);
-	ck_str_free(&q.text);
-	return ret;
+	return fs_access_ask(who->req, &q, ret);
 }
 
 int fs_draft_tree_symlink(struct fs_draft_tree *s, uint64_t dir,

@@ -112,12 +112,9 @@ static int ask_owner(const struct fs_draft_tree_who *who, const struct stat *of,
 		     int rights)
 {
 	struct fs_question q = { 0 };
-	int ret;
 
 	fs_question_owner(&q, of->st_uid, of->st_gid, rights);
-	ret = fs_access_ask(who->req, &q);
-	ck_str_free(&q.text);
-	return ret;
+	return fs_access_ask(who->req, &q, 0);
 }
 
 static int ask_write(struct fs_draft_tree *s, uint64_t ino,
@@ -126,10 +123,7 @@ static int ask_write(struct fs_draft_tree *s, uint64_t ino,
 	struct fs_question q = { 0 };
 	int ret = fs_draft_tree_ask(s, ino, W_OK, &q);
 
-	if (!ret)
-		ret = fs_access_ask(who->req, &q);
-	ck_str_free(&q.text);
-	return ret;
+	return fs_access_ask(who->req, &q, ret);
 }
 
 /* Whoever writes takes such bits away. */
