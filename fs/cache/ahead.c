@@ -51,7 +51,6 @@ struct fs_stream {
 	const struct ck_view *v;
 	uint32_t nr;
 	struct fs_copy *copy; /* NULL: of the shards alone */
-	struct fs_stream *after, **at; /* among all that are open */
 	uint64_t expect; /* where the last request ended; at first 0 */
 	struct block block[DEPTH];
 };
@@ -62,7 +61,6 @@ struct fs_ahead {
 	struct block *first, **last; /* not all of it is given */
 	_Atomic unsigned nr_queued; /* read without the lock, too */
 	unsigned nr_held; /* blocks that are not idle */
-	struct fs_stream *open;
 };
 
 static int64_t now_ns(void)
@@ -226,8 +224,6 @@ void fs_ahead_free(struct fs_ahead *a)
 	if (!a)
 		return;
 	ck_helpers_stop(&a->threads);
-	while (a->open) /* a lost mount closes no files */
-		fs_stream_close(a->open);
 	ck_helpers_free(&a->threads);
 	pthread_cond_destroy(&a->filled);
 	free(a);
@@ -245,13 +241,6 @@ struct fs_stream *fs_stream_open(struct fs_ahead *a, const struct ck_view *v,
 		s->copy = copy;
 		for (unsigned i = 0; i < DEPTH; i++)
 			s->block[i].of = s;
-		pthread_mutex_lock(&a->threads.lock);
-		s->at = &a->open;
-		s->after = a->open;
-		if (s->after)
-			s->after->at = &s->after;
-		a->open = s;
-		pthread_mutex_unlock(&a->threads.lock);
 	}
 	return s;
 }
@@ -295,9 +284,6 @@ void fs_stream_close(struct fs_stream *s)
 		return;
 	pthread_mutex_lock(&s->a->threads.lock);
 	cancel(s);
-	*s->at = s->after;
-	if (s->after)
-		s->after->at = s->at;
 	pthread_mutex_unlock(&s->a->threads.lock);
 	for (unsigned i = 0; i < DEPTH; i++)
 		fs_buf_put(s->block[i].buf);

@@ -34,7 +34,7 @@ struct fs_stream; /* of an open file */
  * memory, or no thread: then nothing is read ahead.
  */
 struct fs_ahead *fs_ahead_new(unsigned threads);
-/* All streams are closed before. */
+/* All streams are closed before, but of a lost mount, which closes no files. */
 void fs_ahead_free(struct fs_ahead *a);
 
 /*
