@@ -195,12 +195,12 @@ int fs_draft_tree_open(struct fs_draft_tree *s, uint64_t ino, int flags,
  */
 int fs_draft_tree_share(struct fs_draft_tree *s, struct fs_draft_tree_file *f,
 			int flags, bool direct, struct ck_err *err);
-/* It is to be released soon, but for copies of the descriptor, and maps. */
-void fs_draft_tree_closed(struct fs_draft_tree *s,
-			  struct fs_draft_tree_file *f);
-/* A close of it, by whoever has it open: what that fails with is lost bytes. */
-int fs_draft_tree_flush(struct fs_draft_tree *s,
-			const struct fs_draft_tree_file *f, struct ck_err *err);
+/*
+ * A close of it, by whoever has it open, which is to be released soon, but for copies
+ * of the descriptor, and maps.  What the close fails with is lost bytes.
+ */
+int fs_draft_tree_flush(struct fs_draft_tree *s, struct fs_draft_tree_file *f,
+			struct ck_err *err);
 void fs_draft_tree_release(struct fs_draft_tree *s,
 			   struct fs_draft_tree_file *f);
 /* As far as the file goes. */

@@ -274,13 +274,6 @@ int fs_draft_tree_open(struct fs_draft_tree *s, uint64_t ino, int flags,
 	return ret;
 }
 
-void fs_draft_tree_closed(struct fs_draft_tree *s, struct fs_draft_tree_file *f)
-{
-	pthread_mutex_lock(&s->lock);
-	f->closed = true;
-	pthread_mutex_unlock(&s->lock);
-}
-
 /* Of the other files that are open: how many are mapped, or passed by. */
 struct others {
 	unsigned mapped, passed;
@@ -343,11 +336,14 @@ static int close_fd(struct fs_draft_tree *s, const struct fs_draft_tree_file *f,
 	return !ret || !f->writes ? 0 : lose(s, f, "close", ret, err);
 }
 
-int fs_draft_tree_flush(struct fs_draft_tree *s,
-			const struct fs_draft_tree_file *f, struct ck_err *err)
+int fs_draft_tree_flush(struct fs_draft_tree *s, struct fs_draft_tree_file *f,
+			struct ck_err *err)
 {
 	int fd = f->writes ? fcntl(f->fd, F_DUPFD_CLOEXEC, 0) : -1;
 
+	pthread_mutex_lock(&s->lock);
+	f->closed = true;
+	pthread_mutex_unlock(&s->lock);
 	return fd < 0 ? 0 : close_fd(s, f, fd, err);
 }
 

@@ -336,12 +336,10 @@ static void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 	if (ret && !layout)
 		ret = 0;
-	else if (!ret && draft_tree_of(fi)) {
-		fs_draft_tree_closed(r.s->files, draft_tree_of(fi));
+	else if (!ret && draft_tree_of(fi))
 		ret = fs_draft_tree_flush(r.s->files, draft_tree_of(fi), &err);
-	} else if (!ret && layout) {
+	else if (!ret && layout)
 		ret = fs_slices_flush(&r, fs_open_of(fi), &err);
-	}
 	fs_reply_end(req, ret, &err);
 }
 
