@@ -21,51 +21,41 @@ static bool may_name(fuse_req_t req, fuse_ino_t dir)
 }
 
 /*
- * Operations, when an inode is a draft's, and how they are called.  Those with a
- * code are for drafts alone, and answered with that for all else.
+ * Operations and how they are called: FILE by an inode that may be open.  Those for
+ * drafts alone say when it is one, and what is answered for all else.
  */
-#define OPERATIONS(BOTH, DRAFTS)                                               \
-	BOTH(getattr, fs_ino_is_draft(ino),                                    \
-	     (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info * fi),     \
-	     (req, ino, fi))                                                   \
-	BOTH(open, fs_ino_is_draft(ino),                                       \
-	     (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info * fi),     \
-	     (req, ino, fi))                                                   \
-	BOTH(release, fs_ino_is_draft(ino),                                    \
-	     (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info * fi),     \
-	     (req, ino, fi))                                                   \
-	BOTH(flush, fs_ino_is_draft(ino),                                      \
-	     (fuse_req_t req, fuse_ino_t ino, struct fuse_file_info * fi),     \
-	     (req, ino, fi))                                                   \
-	BOTH(read, fs_ino_is_draft(ino),                                       \
+#define OPERATIONS(FILE, BOTH, DRAFTS)                                         \
+	FILE(getattr)                                                          \
+	FILE(open)                                                             \
+	FILE(release)                                                          \
+	FILE(flush)                                                            \
+	BOTH(read,                                                             \
 	     (fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,          \
 	      struct fuse_file_info * fi),                                     \
 	     (req, ino, size, off, fi))                                        \
-	BOTH(write, fs_ino_is_draft(ino),                                      \
+	BOTH(write,                                                            \
 	     (fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size,    \
 	      off_t off, struct fuse_file_info *fi),                           \
 	     (req, ino, buf, size, off, fi))                                   \
-	BOTH(lseek, fs_ino_is_draft(ino),                                      \
+	BOTH(lseek,                                                            \
 	     (fuse_req_t req, fuse_ino_t ino, off_t off, int whence,           \
 	      struct fuse_file_info *fi),                                      \
 	     (req, ino, off, whence, fi))                                      \
-	BOTH(fsync, fs_ino_is_draft(ino),                                      \
+	BOTH(fsync,                                                            \
 	     (fuse_req_t req, fuse_ino_t ino, int data,                        \
 	      struct fuse_file_info *fi),                                      \
 	     (req, ino, data, fi))                                             \
-	BOTH(setattr, fs_ino_is_draft(ino),                                    \
+	BOTH(setattr,                                                          \
 	     (fuse_req_t req, fuse_ino_t ino, struct stat * attr, int to_set,  \
 	      struct fuse_file_info *fi),                                      \
 	     (req, ino, attr, to_set, fi))                                     \
-	BOTH(getxattr, fs_ino_is_draft(ino),                                   \
+	BOTH(getxattr,                                                         \
 	     (fuse_req_t req, fuse_ino_t ino, const char *name, size_t size),  \
 	     (req, ino, name, size))                                           \
-	BOTH(listxattr, fs_ino_is_draft(ino),                                  \
-	     (fuse_req_t req, fuse_ino_t ino, size_t size), (req, ino, size))  \
-	BOTH(readlink, fs_ino_is_draft(ino), (fuse_req_t req, fuse_ino_t ino), \
-	     (req, ino))                                                       \
-	BOTH(statfs, fs_ino_is_draft(ino), (fuse_req_t req, fuse_ino_t ino),   \
-	     (req, ino))                                                       \
+	BOTH(listxattr, (fuse_req_t req, fuse_ino_t ino, size_t size),         \
+	     (req, ino, size))                                                 \
+	BOTH(readlink, (fuse_req_t req, fuse_ino_t ino), (req, ino))           \
+	BOTH(statfs, (fuse_req_t req, fuse_ino_t ino), (req, ino))             \
 	DRAFTS(fsyncdir, fs_ino_is_draft(ino), 0,                              \
 	       (fuse_req_t req, fuse_ino_t ino, int data,                      \
 		struct fuse_file_info *fi),                                    \
@@ -97,11 +87,16 @@ static bool may_name(fuse_req_t req, fuse_ino_t dir)
 	       (fuse_req_t req, fuse_ino_t dir, const char *name),             \
 	       (req, dir, name))
 
-#define DEFINE_BOTH(op, is_draft, decl, use)          \
-	static void any_##op decl                     \
-	{                                             \
-		(is_draft ? &draft : &plain)->op use; \
+#define DEFINE_BOTH(op, decl, use)                                \
+	static void any_##op decl                                 \
+	{                                                         \
+		(fs_ino_is_draft(ino) ? &draft : &plain)->op use; \
 	}
+#define DEFINE_FILE(op)                                                       \
+	DEFINE_BOTH(                                                          \
+		op,                                                           \
+		(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info * fi), \
+		(req, ino, fi))
 #define DEFINE_DRAFTS(op, is_draft, code, decl, use) \
 	static void any_##op decl                    \
 	{                                            \
@@ -110,7 +105,7 @@ static bool may_name(fuse_req_t req, fuse_ino_t dir)
 		else                                 \
 			fuse_reply_err(req, code);   \
 	}
-OPERATIONS(DEFINE_BOTH, DEFINE_DRAFTS)
+OPERATIONS(DEFINE_FILE, DEFINE_BOTH, DEFINE_DRAFTS)
 
 /* What cannot be moved within tensors/ can be copied to and from shards/. */
 static int rename_code(struct fs *fs, uint64_t from, uint64_t to)
@@ -149,7 +144,7 @@ static void add(struct fuse_lowlevel_ops *ops)
 	fs_draft_ops_names(&draft);
 	fs_draft_ops_files(&draft);
 #define SET(op, ...) ops->op = any_##op;
-	OPERATIONS(SET, SET)
+	OPERATIONS(SET, SET, SET)
 #undef SET
 	ops->rename = any_rename;
 	ops->link = no_link;
