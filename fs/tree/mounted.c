@@ -260,21 +260,10 @@ enum fs_mounted_state fs_mounted_make(struct fs_mounted_table *s,
 	return parse(s, mounted, why);
 }
 
-static bool has_asked(const struct fs_mounted *mounted)
-{
-	for (unsigned i = 0; i < FS_MAX_VIEWS; i++) {
-		const struct ck_view *v = mounted->view[i];
-
-		if (v && v->ops->folders &&
-		    v->ops->folders->nr(v) > v->ops->folders->nr_listed(v))
-			return true;
-	}
-	return fs_nested_asked(mounted->nested);
-}
-
 void fs_mounted_sleep(struct fs_mounted *mounted, struct fs_mounted *evicted)
 {
-	mounted->asked |= has_asked(mounted);
+	mounted->asked |= fs_views_asked(mounted->view) ||
+			  fs_nested_asked(mounted->nested);
 	evicted->ck = mounted->ck;
 	evicted->virt = mounted->virt;
 	evicted->nested = mounted->nested;

@@ -116,19 +116,25 @@ uint64_t fs_nested_find(struct fs_nested *n, uint32_t d, const char *name)
 	return 0;
 }
 
+bool fs_views_asked(struct ck_view *const *view)
+{
+	for (unsigned i = 0; i < FS_MAX_VIEWS; i++) {
+		const struct ck_view *v = view[i];
+
+		if (v && v->ops->folders &&
+		    v->ops->folders->nr(v) > v->ops->folders->nr_listed(v))
+			return true;
+	}
+	return false;
+}
+
 bool fs_nested_asked(struct fs_nested *n)
 {
 	for (unsigned d = 0; n && d < CK_VIEW_FOLDERS; d++) {
 		const struct below *b = atomic_load(&n->folder[d]);
 
-		for (unsigned i = 0; b && i < FS_MAX_VIEWS; i++) {
-			const struct ck_view *v = b->view[i];
-
-			if (v && v->ops->folders &&
-			    v->ops->folders->nr(v) >
-				    v->ops->folders->nr_listed(v))
-				return true;
-		}
+		if (b && fs_views_asked(b->view))
+			return true;
 	}
 	return false;
 }

@@ -29,7 +29,8 @@ void fs_nested_below(const struct fs_nested *n, uint64_t nr,
 		     const struct ck_view **v, uint32_t *file);
 /* The number of view @name of folder @d; 0: there is none. */
 uint64_t fs_nested_find(struct fs_nested *n, uint32_t d, const char *name);
-/* Whether folders were made in them for who asked. */
+/* Whether folders were made for who asked, in FS_MAX_VIEWS views; and in all of them. */
+bool fs_views_asked(struct ck_view *const *view);
 bool fs_nested_asked(struct fs_nested *n);
 
 #endif
