@@ -68,17 +68,3 @@ void fs_draft_report_missing(struct fs_draft *s, struct ck_str *out)
 	}
 	free(v);
 }
-
-int fs_draft_cut_as_marked(struct ck_draft *draft, const struct ck_root *root,
-			   const struct ck_opts *opts, bool arm,
-			   struct ck_err *err)
-{
-	size_t len = 0;
-	const char *layout = ck_slices_wanted(opts, &len);
-	int ret = layout ? ck_slices_make(draft, root, opts, layout, len, err) :
-			   0;
-
-	if (!ret && layout && arm)
-		ck_draft_publish_when_complete(draft);
-	return ret;
-}

@@ -257,18 +257,36 @@ static void give_to(const struct fs_drafts *t, const struct ck_draft *draft,
 		fs_draft_tree_own(draft->files_fd, draft->fd, mode, who);
 }
 
+static int cut(const struct fs_drafts *t, struct ck_draft *draft,
+	       const char *layout, size_t len, struct ck_err *err)
+{
+	int ret = ck_slices_make(draft, t->root, t->opts, layout, len, err);
+
+	if (!ret && t->by_rename)
+		ck_draft_publish_when_complete(draft);
+	return ret;
+}
+
+int fs_draft_cut(struct fs_drafts *t, struct fs_draft *s, const char *layout,
+		 size_t len, struct ck_err *err)
+{
+	return cut(t, draft_of(s), layout, len, err);
+}
+
 int fs_drafts_mkdir(struct fs_drafts *t, const char *name, mode_t mode,
 		    const struct fs_draft_tree_who *who, struct fs_draft **out,
 		    struct ck_err *err)
 {
 	struct ck_draft *draft;
+	const char *layout;
+	size_t len = 0;
 	int ret = ck_draft_make(&draft, t->root, name, err);
 
 	if (ret)
 		return ret;
 	give_to(t, draft, mode, who);
-	ret = fs_draft_cut_as_marked(draft, t->root, t->opts, t->by_rename,
-				     err);
+	layout = ck_slices_wanted(t->opts, &len);
+	ret = layout ? cut(t, draft, layout, len, err) : 0;
 	if (!ret)
 		return enter(t, draft, out);
 	if (!ck_draft_lock(draft, NULL)) {
@@ -459,17 +477,6 @@ static bool is_due(const struct fs_drafts *t, const struct fs_draft *s)
 
 	return seq && (s->again || seq != s->tried) &&
 	       ck_now_s() - atomic_load(&s->copied_s) >= quiet;
-}
-
-int fs_draft_cut(struct fs_drafts *t, struct fs_draft *s, const char *layout,
-		 size_t len, struct ck_err *err)
-{
-	int ret =
-		ck_slices_make(draft_of(s), t->root, t->opts, layout, len, err);
-
-	if (!ret && t->by_rename)
-		ck_draft_publish_when_complete(draft_of(s));
-	return ret;
 }
 
 static void look_at(struct fs_drafts *t, struct fs_draft *s)

@@ -112,13 +112,6 @@ int fs_draft_trigger(struct fs_drafts *t, struct fs_draft *s,
  */
 int fs_draft_cut(struct fs_drafts *t, struct fs_draft *s, const char *layout,
 		 size_t len, struct ck_err *err);
-/*
- * draft_slices.c: what -o layout= with a "write" makes of a new one; @arm: it
- * is to be published when it is whole.
- */
-int fs_draft_cut_as_marked(struct ck_draft *draft, const struct ck_root *root,
-			   const struct ck_opts *opts, bool arm,
-			   struct ck_err *err);
 /* draft_slices.c: no byte of its slices is missing, where it has some. */
 bool fs_draft_is_whole(struct fs_draft *s);
 /* Nothing is in it that somebody wrote; it is seized. */
