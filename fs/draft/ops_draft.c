@@ -68,8 +68,7 @@ void fs_draft_ref_entry(const struct fs_draft_ref *r, uint64_t ino,
 	*e = (struct fuse_entry_param){
 		.ino = fs_ino(r->s->nr, ino),
 		.attr = *st,
-		.attr_timeout = ino == FS_DRAFT_STATUS ? FS_KEEP_NONE :
-							 fs_slices_keep(ino),
+		.attr_timeout = fs_slices_keep(ino),
 		.entry_timeout =
 			ino == FS_INO_ROOT ? FS_KEEP_NONE : fs_keep_src,
 	};

@@ -94,7 +94,7 @@ int fs_slices_attr(const struct fs_draft_ref *r, struct stat *st);
 /* FUSE_SET_ATTR_MODE, _UID and _GID of @to_set. */
 int fs_slices_give(const struct fs_draft_ref *r, const struct stat *attr,
 		   int to_set);
-/* For how long the kernel may keep its attributes. */
+/* For how long the kernel may keep attributes, of whatever is in a draft. */
 double fs_slices_keep(uint64_t ino);
 int fs_slices_open(const struct fs_draft_ref *r, int flags, struct fs_open *o);
 /* Under which its other files are kept; false: it is no folder of slices. */

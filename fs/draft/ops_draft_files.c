@@ -419,10 +419,7 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino,
 	if (ret)
 		fuse_reply_err(req, -ret);
 	else
-		fuse_reply_attr(req, &st,
-				r.ino == FS_DRAFT_STATUS ?
-					FS_KEEP_NONE :
-					fs_slices_keep(r.ino));
+		fuse_reply_attr(req, &st, fs_slices_keep(r.ino));
 }
 
 #define GIVEN (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)

@@ -338,8 +338,10 @@ int fs_slices_give(const struct fs_draft_ref *r, const struct stat *attr,
 /* Another name of the same bytes may change what this one's mode is. */
 double fs_slices_keep(uint64_t ino)
 {
-	return kind_of(ino) == ENTRY || kind_of(ino) == TENSOR ? FS_KEEP_NONE :
-								 fs_keep_src;
+	return ino == FS_DRAFT_STATUS || kind_of(ino) == ENTRY ||
+			       kind_of(ino) == TENSOR ?
+		       FS_KEEP_NONE :
+		       fs_keep_src;
 }
 
 /* ---- bytes ---- */
