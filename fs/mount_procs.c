@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mount_procs.c - reads /proc/PID/comm and /proc/PID/status, and waits for
- * pidfds
+ * mount_procs.c - reads /proc/PID/status, and waits for pidfds
  */
 #include "fs/mount_procs.h"
 
@@ -70,19 +69,6 @@ static pid_t worker_of(const char *path, bool *hangs)
 	return found > 0 ? found : 0;
 }
 
-static bool has_name(pid_t pid, const char *name)
-{
-	char path[64], line[64] = "";
-	ck_auto_file FILE *f = NULL;
-
-	snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
-	f = fopen(path, "re");
-	if (!f || !fgets(line, sizeof(line), f))
-		return false;
-	line[strcspn(line, "\n")] = '\0';
-	return !strcmp(line, name);
-}
-
 /* The line of /proc/PID/status that begins with @key, behind that; "": none. */
 static void status_of(pid_t pid, const char *key, char line[256])
 {
@@ -98,6 +84,15 @@ static void status_of(pid_t pid, const char *key, char line[256])
 			return;
 		}
 	line[0] = '\0';
+}
+
+static bool has_name(pid_t pid, const char *name)
+{
+	char line[256];
+
+	status_of(pid, "Name:\t", line);
+	line[strcspn(line, "\n")] = '\0';
+	return !strcmp(line, name);
 }
 
 static pid_t parent_of(pid_t pid)
