@@ -122,7 +122,7 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino,
 	fi->fh = (uintptr_t)d;
 	if (ret)
 		fs_reply_found(req, ret, &err);
-	if (ret || fs_reply_open(req, fi))
+	if (ret || fs_reply_open(req, fi, false))
 		free_dir(d);
 }
 

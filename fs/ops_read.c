@@ -294,8 +294,7 @@ static void reply_open(fuse_req_t req, uint64_t ino,
 		       const struct fuse_file_info *fi, int passed)
 {
 	int ret = passed ? fs_reply_open_passed(req, fi, passed) :
-			   fs_reply_open_write(req, fi,
-					       writes(fi) && fi->direct_io);
+			   fs_reply_open(req, fi, writes(fi) && fi->direct_io);
 
 	if (ret)
 		release_node(fs_of(req), ino, fi);

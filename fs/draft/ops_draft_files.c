@@ -112,7 +112,7 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	ret = keep_open(fs_of(req), &r, o, fi);
 	if (ret)
 		fuse_reply_err(req, -ret);
-	else if (fs_reply_open_write(req, fi, o->slice && fi->direct_io)) {
+	else if (fs_reply_open(req, fi, o->slice && fi->direct_io)) {
 		end_open(&r, o);
 		fs_draft_unpin(r.drafts, r.s);
 	}

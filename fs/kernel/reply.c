@@ -112,12 +112,6 @@ static void give(const struct fuse_file_info *fi)
 #endif
 }
 
-int fs_reply_open(fuse_req_t req, const struct fuse_file_info *fi)
-{
-	give(fi);
-	return fuse_reply_open(req, fi);
-}
-
 int fs_reply_create(fuse_req_t req, const struct fuse_entry_param *e,
 		    const struct fuse_file_info *fi)
 {
@@ -126,8 +120,8 @@ int fs_reply_create(fuse_req_t req, const struct fuse_entry_param *e,
 }
 
 /* libfuse passes the flag on from 3.14.1; the reply is a plain struct. */
-int fs_reply_open_write(fuse_req_t req, const struct fuse_file_info *fi,
-			bool parallel)
+int fs_reply_open(fuse_req_t req, const struct fuse_file_info *fi,
+		  bool parallel)
 {
 	struct fuse_open_out out = { .fh = fi->fh };
 

@@ -22,15 +22,14 @@ void fs_reply_found(fuse_req_t req, int ret, const struct ck_err *err);
  * 0, or not 0 where nobody waits any more: there will be no release.
  * @parallel: several writers at a time, of a direct file.
  */
-int fs_reply_open_write(fuse_req_t req, const struct fuse_file_info *fi,
-			bool parallel);
+int fs_reply_open(fuse_req_t req, const struct fuse_file_info *fi,
+		  bool parallel);
 /* 0, or not 0: there will be no release. */
 int fs_reply_create(fuse_req_t req, const struct fuse_entry_param *e,
 		    const struct fuse_file_info *fi);
 /* The same where the kernel reads from file @id: see passthrough.h. */
 int fs_reply_open_passed(fuse_req_t req, const struct fuse_file_info *fi,
 			 int id);
-int fs_reply_open(fuse_req_t req, const struct fuse_file_info *fi);
 /* @size: what the caller has room for; 0 asks for the length only. */
 void fs_reply_xattr(fuse_req_t req, const void *value, size_t len, size_t size);
 

@@ -87,11 +87,11 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	(void)ino;
 	if ((fi->flags & O_ACCMODE) == O_WRONLY) {
-		fs_reply_open_write(req, fi, true);
+		fs_reply_open(req, fi, true);
 		return;
 	}
 	fi->direct_io = fs.kernel.direct;
-	fs_reply_open(req, fi);
+	fs_reply_open(req, fi, false);
 }
 
 static void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf,
