@@ -307,6 +307,16 @@ static bool found_marker(const struct fs *fs, struct fs_mounted *in,
 	return false;
 }
 
+/* What is there where no checkpoint has the name; 0: nothing. */
+static uint64_t own_name(const struct fs_mounted *in, const char *name)
+{
+	if (!in->steps)
+		return 0;
+	if (!strcmp(name, in->name ? "shards" : "latest"))
+		return in->name ? FS_INO_SHARDS : FS_INO_LATEST;
+	return !strcmp(name, "hf") ? FS_INO_HF : 0;
+}
+
 /* An entry comes, goes and is replaced. */
 static int lookup_entry(struct fs *fs, struct fs_mounted *in, const char *name,
 			struct fuse_entry_param *e, struct ck_err *err)
@@ -321,10 +331,8 @@ static int lookup_entry(struct fs *fs, struct fs_mounted *in, const char *name,
 	if (full.failed)
 		return ck_no_memory(err);
 	ret = fs_mounted_table_entry(fs->table, full.v, &mounted);
-	if (ret == -ENOENT && in->steps && in->name && !strcmp(name, "shards"))
-		return lookup_own(fs, in, FS_INO_SHARDS, e, err);
-	if (ret == -ENOENT && in->steps && !strcmp(name, "hf"))
-		return lookup_own(fs, in, FS_INO_HF, e, err);
+	if (ret == -ENOENT && own_name(in, name))
+		return lookup_own(fs, in, own_name(in, name), e, err);
 	if (ret)
 		return ck_fail(err, -ret, "%s: %s", name, strerror(-ret));
 	e->ino = fs_ino(mounted->nr, FS_INO_ROOT);
@@ -339,16 +347,10 @@ static int lookup_step(struct fs *fs, struct fs_mounted *in, const char *name,
 		       struct fuse_entry_param *e, struct ck_err *err)
 {
 	e->entry_timeout = FS_KEEP_NONE;
-	if (!in->name && !strcmp(name, "latest") &&
-	    !fs_mounted_table_has(fs->table, name))
-		e->ino = FS_INO_LATEST;
-	else if (!in->name && !strcmp(name, ".unshard"))
-		e->ino = FS_INO_META;
-	else if (!in->name && !strcmp(name, FS_MARKER) &&
-		 found_marker(fs, in, e))
+	if (!in->name && !strcmp(name, ".unshard"))
+		return lookup_own(fs, in, FS_INO_META, e, err);
+	if (!in->name && !strcmp(name, FS_MARKER) && found_marker(fs, in, e))
 		return 0;
-	if (e->ino)
-		return fs_attr(fs, e->ino, &e->attr, &e->attr_timeout, err);
 	return lookup_entry(fs, in, name, e, err);
 }
 

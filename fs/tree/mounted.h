@@ -142,8 +142,6 @@ struct fs_mounted *fs_mounted_table_pin(struct fs_mounted_table *s,
  */
 int fs_mounted_table_entry(struct fs_mounted_table *s, const char *name,
 			   struct fs_mounted **out);
-/* Whether the directory has an entry @name now. */
-bool fs_mounted_table_has(const struct fs_mounted_table *s, const char *name);
 /* One pin more of what is pinned. */
 void fs_mounted_pin(struct fs_mounted_table *s, struct fs_mounted *mounted);
 /* May free it, or put others to sleep. */

@@ -385,15 +385,6 @@ enum fs_mounted_state fs_mounted_need(struct fs_mounted_table *s,
 	return state;
 }
 
-bool fs_mounted_table_has(const struct fs_mounted_table *s, const char *name)
-{
-	struct ck_run_dir_entry step = { 0 };
-	bool has = ck_run_dir_look(&step, s->root, name);
-
-	ck_run_dir_entry_free(&step);
-	return has;
-}
-
 bool fs_mounted_is_past(struct fs_mounted_table *s, struct fs_mounted *mounted)
 {
 	struct ck_run_dir_entry now = { 0 };
