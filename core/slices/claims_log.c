@@ -2,9 +2,7 @@
 /*
  * claims_log.c - the journals of claims
  *
- * Whoever has one keeps its first byte locked, from before it has its name.  One
- * in which little still counts is written anew, beside, and takes its place by a
- * rename.
+ * Whoever has one keeps its first byte locked, from before it has its name.
  */
 #include "core/slices/claims_priv.h"
 
@@ -25,9 +23,7 @@
 #include <unistd.h>
 
 #define KIND 2
-#define RECORD 64u /* bytes of a journal for each stretch, about */
-
-uint64_t ck_claims_slack = UINT64_C(16) << 20;
+#define TRIES 100 /* journals are moved; seldom */
 
 bool ck_claims_new_sets(const struct ck_claims *c, struct ck_claims_sets *s)
 {
@@ -73,7 +69,7 @@ void ck_claims_log_name(char name[24], uint64_t log)
 	snprintf(name, 24, "w-%016" PRIx64 ".log", log);
 }
 
-static uint64_t log_id(const char *name)
+uint64_t ck_claims_log_id(const char *name)
 {
 	return *name ? strtoull(name + 2, NULL, 16) : 0;
 }
@@ -173,10 +169,9 @@ static int leave_safe(const struct ck_claims *c, struct ck_claims_sets *s)
 	return ret;
 }
 
-/* Applies what @c knows that others say of it. */
-static int read_log(struct ck_claims *c, struct ck_journal *j, uint64_t log,
-		    struct ck_claims_sets *to, struct ck_claims_overs *says,
-		    struct ck_err *err)
+int ck_claims_read_log(struct ck_claims *c, struct ck_journal *j, uint64_t log,
+		       struct ck_claims_sets *to, struct ck_claims_overs *says,
+		       struct ck_err *err)
 {
 	struct reading in = { .plan = c->plan, .to = to, .says = says, .j = j };
 	struct ck_claims_over *over;
@@ -243,13 +238,15 @@ static int read_other(struct ck_claims *c, const char *name, void *ctx,
 		      struct ck_err *err)
 {
 	ck_auto_journal struct ck_journal j = { .fd = -1 };
-	struct ck_claims_other o = { .log = log_id(name) };
+	struct ck_claims_other o = { .log = ck_claims_log_id(name) };
 	int ret = ck_claims_open_log(c, name, false, &j, err);
+	bool *gone = ctx;
 
-	(void)ctx;
+	/* else it is one of which a loss of power left the name */
+	*gone |= ret == -ENOENT && faccessat(c->dir, name, F_OK, 0);
 	if (ret)
 		return ret == -ENOENT ? 0 : ret;
-	ret = read_log(c, &j, o.log, &o.sets, &c->said, err);
+	ret = ck_claims_read_log(c, &j, o.log, &o.sets, &c->said, err);
 	if (!ret)
 		ret = ck_vec_put(&c->other, err, o);
 	if (ret)
@@ -262,7 +259,7 @@ static int read_own(struct ck_claims *c, struct ck_err *err)
 {
 	ck_auto_journal struct ck_journal j = { .fd = -1 };
 	struct ck_claims_sets now = { 0 }, was = c->own;
-	uint64_t log = log_id(c->name);
+	uint64_t log = ck_claims_log_id(c->name);
 	struct ck_claims_over *over;
 	size_t nr;
 	int ret = ck_claims_over_of(c, log, &over, &nr, err);
@@ -273,7 +270,7 @@ static int read_own(struct ck_claims *c, struct ck_err *err)
 	ret = ck_claims_open_log(c, c->name, false, &j, err);
 	j.same_boot = true; /* where nobody says which that is, too */
 	if (!ret)
-		ret = read_log(c, &j, log, &now, NULL, err);
+		ret = ck_claims_read_log(c, &j, log, &now, NULL, err);
 	if (!ret) {
 		c->own = now;
 		now = was;
@@ -289,18 +286,33 @@ static int read_own(struct ck_claims *c, struct ck_err *err)
 
 /*
  * Once more where any says something of another, which may have been read before.
- * All is said twice then, which is the same as once.
+ * All is said twice then, which is the same as once.  *gone: so is one, since the
+ * folder was listed, and its claims are elsewhere.
  */
+static int read_all(struct ck_claims *c, bool *gone, struct ck_err *err)
+{
+	int ret = 0;
+
+	*gone = false;
+	c->said.nr = 0;
+	for (int turn = 0; !ret && !*gone && turn < (c->said.nr ? 2 : 1);
+	     turn++) {
+		ck_claims_forget_others(c);
+		ret = ck_claims_each_log(c, read_other, gone, err);
+	}
+	return ret;
+}
+
 int ck_claims_read_others(struct ck_claims *c, struct ck_err *err)
 {
 	int64_t begin = ck_now_ns();
+	bool gone = true;
 	int ret = 0;
 
-	c->said.nr = 0;
-	for (int turn = 0; !ret && turn < (c->said.nr ? 2 : 1); turn++) {
-		ck_claims_forget_others(c);
-		ret = ck_claims_each_log(c, read_other, NULL, err);
-	}
+	for (int i = 0; gone && !ret && i < TRIES; i++)
+		ret = read_all(c, &gone, err);
+	if (!ret && gone)
+		ret = ck_fail(err, EAGAIN, "slices: journals come and go");
 	for (size_t k = 0; !ret && k < c->other.nr; k++)
 		for (uint32_t i = 0; !ret && i < c->plan->nr_files; i++)
 			if (ck_intervals_join(&c->others[i],
@@ -313,12 +325,8 @@ int ck_claims_read_others(struct ck_claims *c, struct ck_err *err)
 
 /* ---- our own ---- */
 
-/*
- * Locked, and by a name that nobody takes over: it gets its own afterwards, for
- * of one that is not locked yet others would think that its mount has ended.
- */
-static int make_log(const struct ck_claims *c, struct ck_journal *j,
-		    char name[24], char temp[32], struct ck_err *err)
+int ck_claims_make_log(const struct ck_claims *c, struct ck_journal *j,
+		       char name[24], char temp[32], struct ck_err *err)
 {
 	uint64_t r;
 	int ret;
@@ -331,7 +339,7 @@ static int make_log(const struct ck_claims *c, struct ck_journal *j,
 			      err);
 	/* where there are no locks nobody takes over what he cannot lock */
 	if (!ret)
-		ck_fds_lock(j->fd, 0, F_WRLCK);
+		ck_fds_lock(j->fd, CK_CLAIMS_OWNED, F_WRLCK);
 	return ret;
 }
 
@@ -365,152 +373,5 @@ int ck_claims_log_sync(const struct ck_claims *c, struct ck_journal *j,
 	/* its name is what it is found by */
 	if (!ret && fsync(c->dir))
 		ret = ck_fail(err, errno, "slices: fsync: %s", strerror(errno));
-	return ret;
-}
-
-/* All that counts, into @j; *any: something is durable. */
-static int put_sets(const struct ck_claims *c, const struct ck_claims_sets *s,
-		    struct ck_journal *j, bool *any, struct ck_err *err)
-{
-	int ret = 0;
-
-	*any = false;
-	for (uint32_t i = 0; i < c->plan->nr_files && !ret; i++) {
-		ret = ck_claims_put_all(j, CK_CLAIMS_WRITTEN, i, &s->written[i],
-					err);
-		if (!ret)
-			ret = ck_claims_put_all(j, CK_CLAIMS_SAFE, i,
-						&s->safe[i], err);
-		*any |= s->safe[i].total;
-	}
-	return ret;
-}
-
-/*
- * One that says all that counts of ours, in place of ours if there is one.  By a
- * name of its own, for what others say of the old one goes by its length.  After
- * a loss of power either may be there, or both; they say the same.
- */
-static int begin_log(struct ck_claims *c, struct ck_err *err)
-{
-	bool anew = c->log.fd >= 0, durable;
-	struct ck_journal j;
-	char name[24], temp[32];
-	int ret = make_log(c, &j, name, temp, err);
-
-	if (ret)
-		return ret;
-	ret = put_sets(c, &c->own, &j, &durable, err);
-	if (!ret)
-		ret = ck_claims_put_over(c, &j, err);
-	if (!ret && anew)
-		ret = ck_journal_reserve(&j, err);
-	if (!ret && (durable || c->over.nr))
-		ret = ck_journal_sync(&j, err);
-	if (!ret)
-		ret = ck_journal_rename(&j, c->dir, temp, name, "slices/", err);
-	if (ret) {
-		unlinkat(c->dir, temp, 0);
-		ck_journal_close(&j);
-		return ret;
-	}
-	if (anew)
-		unlinkat(c->dir, c->name, 0);
-	ck_journal_close(&c->log);
-	c->log = j;
-	strcpy(c->name, name);
-	c->over_us = 0;
-	return 0;
-}
-
-/* How many stretches: more or less than there were. */
-void ck_claims_count(struct ck_claims *c, uint32_t file, uint64_t before)
-{
-	c->nr += c->own.written[file].total - before;
-}
-
-/* Where most of it does not count any more. */
-void ck_claims_log_shorten(struct ck_claims *c)
-{
-	uint64_t live = RECORD * c->nr;
-
-	if (c->log.end < CK_MAX(c->look_at, ck_claims_slack))
-		return;
-	for (uint32_t i = 0; i < c->plan->nr_files; i++)
-		live += RECORD * c->own.safe[i].total;
-	/* with what others have said of it; where that fails it stays long */
-	if (c->log.end / 2 >= live && !ck_claims_read_others(c, NULL))
-		begin_log(c, NULL);
-	c->look_at = c->log.end + c->log.end / 2;
-}
-
-/* What it says becomes ours, as durable as it was. */
-static int move_all(struct ck_claims *c, struct ck_journal *from, uint64_t log,
-		    struct ck_err *err)
-{
-	struct ck_claims_sets sets = { 0 };
-	struct ck_claims_overs says = { 0 };
-	bool any = false;
-	int ret = read_log(c, from, log, &sets, &says, err);
-
-	if (!ret)
-		ret = put_sets(c, &sets, &c->log, &any, err);
-	if (!ret)
-		ret = ck_claims_take_over(c, &says, err);
-	if (!ret && (any || says.nr))
-		ret = ck_claims_log_sync(c, &c->log, err);
-	for (uint32_t i = 0; i < c->plan->nr_files && !ret; i++) {
-		uint64_t before = c->own.written[i].total;
-
-		if (ck_intervals_join(&c->own.written[i], &sets.written[i]) ||
-		    ck_intervals_join(&c->own.safe[i], &sets.safe[i]))
-			ret = ck_no_memory(err);
-		ck_claims_count(c, i, before);
-	}
-	ck_claims_free_sets(c, &sets);
-	free(says.v);
-	return ret;
-}
-
-/* One whose mount has ended; where there are no locks nobody can tell. */
-static int take_over(struct ck_claims *c, const char *name, void *ctx,
-		     struct ck_err *err)
-{
-	ck_auto_journal struct ck_journal j = { .fd = -1 };
-	struct ck_claims_sums **told = ctx;
-	struct stat st;
-	int ret = ck_claims_open_log(c, name, true, &j, err);
-
-	if (ret)
-		return ret == -ENOENT ? 0 : ret;
-	if (ck_fds_lock(j.fd, 0, F_WRLCK) || fstat(j.fd, &st) || !st.st_nlink)
-		return 0;
-	/* before the first of them goes; without, a publish reads more */
-	if (!*told)
-		ck_claims_read_told(c, told, NULL);
-	ret = move_all(c, &j, log_id(name), err);
-	if (!ret)
-		unlinkat(c->dir, name, 0);
-	return ret;
-}
-
-/* Under the lock. */
-int ck_claims_log_start(struct ck_claims *c, struct ck_err *err)
-{
-	struct ck_claims_sums *told = NULL;
-	int ret;
-
-	if (c->log.fd >= 0)
-		return 0;
-	ret = begin_log(c, err);
-	if (!ret)
-		ret = ck_claims_keep_fresh(c, err);
-	if (!ret)
-		ret = ck_claims_each_log(c, take_over, &told, err);
-	if (!ret)
-		ret = ck_claims_read_others(c, err);
-	if (!ret)
-		ret = ck_claims_tell_again(c, told, err);
-	ck_claims_told_free(c->plan, told);
 	return ret;
 }

@@ -11,6 +11,7 @@
 #include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/clock.h"
+#include "core/base/fds.h"
 #include "core/base/search.h"
 #include "core/root/openat_beneath.h"
 
@@ -19,11 +20,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 /* What takes longer to read, of many or far journals, may take 1/8 of the time. */
 #define QUICK_NS INT64_C(2000000)
 #define SHARE 8
 #define TRIES 8 /* journals come and go */
+#define MOMENTS 5000 /* that claims are moved for, at most */
 
 int ck_claims_over_body(const struct ck_slice_plan *plan,
 			const struct ck_journal_record *r,
@@ -85,6 +88,34 @@ static int length_of(const struct ck_claims *c, uint64_t log, uint64_t *len)
 	return 0;
 }
 
+/*
+ * The same of one that nobody moves from now on, until *fd is closed; -EBUSY:
+ * somebody does and does not end.
+ */
+static int hold(const struct ck_claims *c, uint64_t log, int *fd, uint64_t *len)
+{
+	const struct timespec moment = { .tv_nsec = 1000000 };
+	char name[24];
+	struct stat st;
+	int ret = -EBUSY;
+
+	ck_claims_log_name(name, log);
+	*fd = ck_beneath_file(c->dir, name, O_RDONLY);
+	if (*fd < 0)
+		return *fd;
+	for (int i = 0; i < MOMENTS && ret == -EBUSY; i++) {
+		if (i)
+			nanosleep(&moment, NULL);
+		ret = ck_fds_lock(*fd, CK_CLAIMS_MOVED, F_RDLCK);
+	}
+	if (ret == -EBUSY)
+		return ret;
+	if (fstat(*fd, &st))
+		return -errno;
+	*len = (uint64_t)st.st_size;
+	return st.st_nlink ? 0 : -ENOENT;
+}
+
 static int say(struct ck_claims *c, const struct ck_claims_over *over,
 	       struct ck_err *err)
 {
@@ -106,7 +137,8 @@ static int cut_one(struct ck_claims *c, struct ck_claims_other *o,
 	struct ck_claims_over over = { .b = *b, .log = o->log };
 	uint64_t end = b->off + b->len;
 	bool durable = ck_intervals_any(&o->sets.safe[b->file], b->off, end);
-	int ret = length_of(c, o->log, &over.upto);
+	ck_auto_fd int fd = -1;
+	int ret = hold(c, o->log, &fd, &over.upto);
 
 	if (ret == -ENOENT)
 		return ret;

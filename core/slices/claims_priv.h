@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* claims_priv.h - between claims*.c; claims_log.c has the journals */
+/* claims_priv.h - between claims*.c; claims_log.c and _move.c have the journals */
 #ifndef CK_CLAIMS_PRIV_H
 #define CK_CLAIMS_PRIV_H
 
@@ -82,18 +82,31 @@ void ck_claims_free_sets(const struct ck_claims *c, struct ck_claims_sets *s);
 /* Neither written nor durable: 0 or -ENOMEM. */
 int ck_claims_cut_sets(struct ck_claims_sets *s,
 		       const struct ck_claims_body *b);
-/* @file had @before stretches that were written. */
-void ck_claims_count(struct ck_claims *c, uint32_t file, uint64_t before);
 /*
  * What all journals but our own say, into c->others; and what they say of ours,
  * which then has less.
  */
 int ck_claims_read_others(struct ck_claims *c, struct ck_err *err);
 void ck_claims_forget_others(struct ck_claims *c);
-/* What the journal of that number is called. */
+/* What the journal of that number is called, and the other way round. */
 void ck_claims_log_name(char name[24], uint64_t log);
-/* Makes ours, and takes over those whose mounts are gone. */
-int ck_claims_log_start(struct ck_claims *c, struct ck_err *err);
+uint64_t ck_claims_log_id(const char *name);
+/* Bytes of a journal, of which a lock (core/base/fds.h) says something. */
+enum {
+	CK_CLAIMS_OWNED, /* its mount lives */
+	CK_CLAIMS_MOVED /* its claims go elsewhere; or, shared, somebody says what of
+			   them is over */
+};
+/*
+ * Locked, and by a name that nobody takes over: it gets its own afterwards, for
+ * of one that is not locked yet others would think that its mount has ended.
+ */
+int ck_claims_make_log(const struct ck_claims *c, struct ck_journal *j,
+		       char name[24], char temp[32], struct ck_err *err);
+/* Applies what @c knows that others say of it.  @says: of others; or NULL. */
+int ck_claims_read_log(struct ck_claims *c, struct ck_journal *j, uint64_t log,
+		       struct ck_claims_sets *to, struct ck_claims_overs *says,
+		       struct ck_err *err);
 /* @call gets the name of each journal but our own. */
 int ck_claims_each_log(struct ck_claims *c,
 		       int (*call)(struct ck_claims *c, const char *name,
@@ -107,8 +120,15 @@ int ck_claims_put_all(struct ck_journal *j, uint32_t type, uint32_t file,
 		      const struct ck_intervals *set, struct ck_err *err);
 int ck_claims_log_sync(const struct ck_claims *c, struct ck_journal *j,
 		       struct ck_err *err);
+
+/* ---- claims_move.c ---- */
+
+/* @file had @before stretches that were written. */
+void ck_claims_count(struct ck_claims *c, uint32_t file, uint64_t before);
 /* Where most of it does not count any more. */
 void ck_claims_log_shorten(struct ck_claims *c);
+/* Makes ours, and takes over those whose mounts are gone. */
+int ck_claims_log_start(struct ck_claims *c, struct ck_err *err);
 
 /* ---- claims_over.c ---- */
 

@@ -10,6 +10,7 @@
 #include <glob.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -342,6 +343,52 @@ Test(claims, written_again_is_not_durable)
 	sync_it(x, begins.dir, true, "cut again");
 	expect_bytes(0, 2 * PART, 0, "nothing is left");
 	ck_claims_close(x);
+	ck_claims_close(y);
+	end_cuts(&j);
+}
+
+/* A journal is written anew, or taken over, while another mount cuts what it says. */
+struct busy {
+	struct ck_claims *c;
+	atomic_bool stop;
+};
+
+static void *write_anew(void *ctx)
+{
+	struct busy *b = ctx;
+
+	while (!atomic_load(&b->stop)) {
+		claim(b->c, 6 * PART, PART);
+		cut(b->c, 6 * PART, PART);
+	}
+	return NULL;
+}
+
+Test(claims, cut_while_it_is_written_anew)
+{
+	struct ck_err err = { 0 };
+	struct busy x = { 0 };
+	struct ck_claims *y;
+	pthread_t thread;
+	struct slicekit j;
+
+	ck_claims_slack = 1024;
+	begin_cuts(&j);
+	x.c = open_claims();
+	y = open_claims();
+	claim(y, 5 * PART, PART);
+	claim(x.c, 0, PART);
+	cr_assert(!pthread_create(&thread, NULL, write_anew, &x));
+	for (unsigned turn = 0; turn < 300; turn++) {
+		claim(x.c, 0, PART);
+		/* who looked a moment ago might not look again */
+		cr_assert_eq(ck_claims_refresh(y, &err), 0, "%s", err.msg);
+		cut(y, 0, PART);
+		expect_bytes(0, PART, 0, "cut");
+	}
+	atomic_store(&x.stop, true);
+	pthread_join(thread, NULL);
+	ck_claims_close(x.c);
 	ck_claims_close(y);
 	end_cuts(&j);
 }
