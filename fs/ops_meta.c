@@ -14,6 +14,7 @@
 #include "fs/tree/behind.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 
 #define NAME_MAX_BYTES 255
@@ -517,10 +518,18 @@ static void add_room(struct fs *fs, struct statvfs *st)
 	st->f_files += st->f_ffree;
 }
 
+/* How much is shown: sizes are for who may list it. */
+static uint64_t total_for(fuse_req_t req, uint64_t *files)
+{
+	*files = 0;
+	return fs_access_ino(req, FUSE_ROOT_ID, O_RDONLY) ?
+		       0 :
+		       fs_mounted_table_total(fs_of(req)->table, files);
+}
+
 static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
-	uint64_t files,
-		total = fs_mounted_table_total(fs_of(req)->table, &files);
+	uint64_t files, total = total_for(req, &files);
 	struct statvfs st = {
 		.f_bsize = BLOCK,
 		.f_frsize = BLOCK,
