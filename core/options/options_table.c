@@ -184,7 +184,8 @@ const struct ck_option ck_options[] = {
 	  .group = CK_OPTION_GUARD,
 	  .value = "FILE",
 	  .fallback = "syslog",
-	  .help = "append what happens in the background to FILE" },
+	  .help = "append what happens in the background to FILE, which "
+		  "its user alone may read where it is made" },
 	{ .name = "log-format",
 	  .type = CK_OPTION_CHOICE,
 	  .group = CK_OPTION_GUARD,

@@ -75,9 +75,10 @@ static int open_log(struct job *j)
 
 	if (!path)
 		return 0;
+	/* it may say what is in files that not everybody may read */
 	j->log_fd =
 		open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY,
-		     0644);
+		     0600);
 	if (j->log_fd < 0)
 		return cmd_fail(&cmd_mount, CMD_SYSTEM, "-o log=%s: %s", path,
 				strerror(errno));

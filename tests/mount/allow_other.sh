@@ -102,4 +102,5 @@ if as_user unshare -Ur true 2>/dev/null; then
 fi
 umount_ckpt
 [ ! -s "$LOG" ] || fail "a good mount logged: $(cat "$LOG")"
+[ "$(stat -c %a "$LOG")" = 600 ] || fail "a log is for its user: $(stat -c %A "$LOG")"
 done_ok
