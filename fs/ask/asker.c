@@ -524,7 +524,7 @@ static int prepare(struct asker *a, struct ck_err *err)
 	if (!a->status || !a->own.groups || !a->who.groups || !a->now.groups)
 		return ck_no_memory(err);
 	a->becomes = can_become();
-	if (a->proc < 0 ||
+	if (a->proc < 0 || !fs_ids_are_ours(a->proc, a->status) ||
 	    !fs_ids_know(a->proc, getpid(), a->status, &a->own) ||
 	    a->own.uid != geteuid() ||
 	    fs_ids_read(a->proc, getpid(), "uid_map", a->uid_map, MAP_ROOM) <

@@ -74,6 +74,22 @@ bool fs_ids_know(int proc, pid_t pid, char *room, struct fs_ids *out)
 	       parse_ids(room, out);
 }
 
+bool fs_ids_are_ours(int proc, char *room)
+{
+	char self[16], seen[16] = "";
+	const char *pids;
+	char *end;
+
+	snprintf(self, sizeof(self), "%d", (int)getpid());
+	if (readlinkat(proc, "self", seen, sizeof(seen) - 1) < 0 ||
+	    strcmp(self, seen) ||
+	    fs_ids_read(proc, getpid(), "status", room, FS_IDS_ROOM) <= 0)
+		return false;
+	/* one number: there is no namespace between, if the kernel has any */
+	pids = field(room, "\nNSpid:");
+	return !pids || (strtol(pids, &end, 10) == getpid() && *end == '\n');
+}
+
 bool fs_ids_same_groups(const struct fs_ids *a, const struct fs_ids *b)
 {
 	return a->nr == b->nr &&

@@ -28,6 +28,12 @@ ssize_t fs_ids_read(int proc, pid_t pid, const char *file, char *buf,
 /* By its status.  @room: FS_IDS_ROOM bytes.  False: it cannot be known. */
 bool fs_ids_know(int proc, pid_t pid, char *room, struct fs_ids *out);
 
+/*
+ * Whether the folder @proc has processes by the numbers that this process knows them
+ * by, as that of the namespace above has not.  @room as above.
+ */
+bool fs_ids_are_ours(int proc, char *room);
+
 bool fs_ids_same_groups(const struct fs_ids *a, const struct fs_ids *b);
 /* @to has room for as many. */
 void fs_ids_take_groups(struct fs_ids *to, const struct fs_ids *from);

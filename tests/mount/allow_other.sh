@@ -82,6 +82,18 @@ if unshare -p -f true 2>/dev/null; then
 		--clear-groups cmp "$MNT/tensors/a" "$WORK/a.bin" ||
 		fail "a namespace below ours is known"
 fi
+# ... and nobody by a /proc that has other numbers than the mount.
+if unshare -p -f --mount-proc true 2>/dev/null; then
+	mkdir "$WORK/ns"
+	expect 3 '/proc does not show this process' unshare -p -f --kill-child \
+		"$UNSHARD" mount "$WORK/in/ckpt" "$WORK/ns" -o "allow_other$SAN_OPTS"
+	unshare -p -f --kill-child --mount-proc sh -c '
+		"$1" mount "$2" "$3" -o "allow_other$4" &&
+			setpriv --reuid=65534 --regid=65534 --clear-groups \
+				cmp "$3/tensors/a" "$5" && "$1" umount "$3"' \
+		sh "$UNSHARD" "$WORK/in/ckpt" "$WORK/ns" "$SAN_OPTS" "$WORK/a.bin" ||
+		fail "not in a pid namespace with its own /proc"
+fi
 # ... nor when nobody asks, and nobody is there to start who would.
 kill -9 "$(supervisor_pid)" $(pids_of unshard-asker)
 denied "nobody asks"
