@@ -80,7 +80,7 @@ static int problems(struct ck_ckpt *ck, struct sink *to)
 static int metadata(struct ck_ckpt *ck, struct sink *to, struct ck_err *err)
 {
 	ck_auto_str struct ck_str out = { 0 };
-	int ret = ck_metadata_make(ck, 0, false, &out, err);
+	int ret = ck_metadata_make(ck, 0, &out, err);
 
 	return ret ? ret : put_str(to, &out);
 }

@@ -32,12 +32,34 @@ static void merge(json_t *into, const json_t *from)
 		json_object_set(into, key, value);
 }
 
+/* Whether the file may be read the next time, as it is. */
+static bool may_pass(int ret)
+{
+	return ret == -ENOMEM || ret == -EMFILE || ret == -ENFILE ||
+	       ret == -EAGAIN || ret == -EINTR;
+}
+
+static int leave_out(const struct ck_view *v, const struct ck_object *o,
+		     const struct ck_err *why, struct ck_err *err)
+{
+	ck_auto_str struct ck_str text = { 0 };
+
+	ck_str_fmt(&text, "%s is left out of its __metadata__: %s",
+		   ck_catalog_str(v->img, o->name, NULL), why->msg);
+	if (text.failed)
+		return ck_no_memory(err);
+	ck_view_warn(v, text.v);
+	return 0;
+}
+
+/* @v: who goes without what cannot be read; NULL: nobody does. */
 static int merge_object(struct ck_ckpt *ck, uint32_t i, json_t *into,
-			struct ck_err *err)
+			const struct ck_view *v, struct ck_err *err)
 {
 	const struct ck_object *o = &ck_ckpt_catalog(ck)->objects[i];
 	ck_auto_free char *text = NULL;
 	ck_auto_json json_t *from = NULL;
+	struct ck_err why = { 0 };
 	int ret;
 
 	if (o->len > CK_MAX_HEADER)
@@ -45,11 +67,13 @@ static int merge_object(struct ck_ckpt *ck, uint32_t i, json_t *into,
 	text = malloc(o->len + 1);
 	if (!text)
 		return ck_no_memory(err);
-	ret = ck_ckpt_read_object(ck, i, text, o->len, 0, err);
-	if (!ret && !ck_json_parse(&from, text, o->len, NULL) &&
-	    json_is_object(from))
+	ret = ck_ckpt_read_object(ck, i, text, o->len, 0, &why);
+	if (ret)
+		return v && !may_pass(ret) ? leave_out(v, o, &why, err) :
+					     ck_fail(err, -ret, "%s", why.msg);
+	if (!ck_json_parse(&from, text, o->len, NULL) && json_is_object(from))
 		merge(into, from);
-	return ret;
+	return 0;
 }
 
 static bool is_metadata(const struct ck_catalog *img, const struct ck_object *o)
@@ -64,8 +88,8 @@ static bool is_metadata(const struct ck_catalog *img, const struct ck_object *o)
 	       (len == want || name[len - want - 1] == '/');
 }
 
-int ck_metadata_make(struct ck_ckpt *ck, uint32_t tree, bool format,
-		     struct ck_str *out, struct ck_err *err)
+static int make(struct ck_ckpt *ck, uint32_t tree, const struct ck_view *v,
+		struct ck_str *out, struct ck_err *err)
 {
 	const struct ck_catalog *img = ck_ckpt_catalog(ck);
 	ck_auto_json json_t *all = json_object();
@@ -75,14 +99,26 @@ int ck_metadata_make(struct ck_ckpt *ck, uint32_t tree, bool format,
 	for (uint32_t i = 0; all && i < img->nr_objects && !ret; i++)
 		if (img->objects[i].tree == tree &&
 		    is_metadata(img, &img->objects[i]))
-			ret = merge_object(ck, i, all, err);
+			ret = merge_object(ck, i, all, v, err);
 	if (ret)
 		return ret;
-	if (all && format && !json_object_get(all, "format"))
+	if (all && v && !json_object_get(all, "format"))
 		json_object_set_new(all, "format", json_string("pt"));
 	text = all ? json_dumps(all, JSON_COMPACT) : NULL;
 	if (!text)
 		return ck_no_memory(err);
 	ck_str_puts(out, text);
 	return out->failed ? ck_no_memory(err) : 0;
+}
+
+int ck_metadata_make(struct ck_ckpt *ck, uint32_t tree, struct ck_str *out,
+		     struct ck_err *err)
+{
+	return make(ck, tree, NULL, out, err);
+}
+
+int ck_metadata_of_view(const struct ck_view *v, struct ck_str *out,
+			struct ck_err *err)
+{
+	return make(v->ck, v->tree, v, out, err);
 }

@@ -31,8 +31,7 @@ static int make_file(struct ck_compose *file, void *ctx, struct ck_err *err)
 	struct ck_merged_in in = { .img = v->one.base.img,
 				   .v = v->held.v,
 				   .nr = v->held.nr };
-	int ret = ck_metadata_make(v->one.base.ck, v->one.base.tree, true,
-				   &metadata, err);
+	int ret = ck_metadata_of_view(&v->one.base, &metadata, err);
 
 	if (ret)
 		return ret;

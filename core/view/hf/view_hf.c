@@ -133,8 +133,7 @@ static int make_shards(struct hf_view *v, struct ck_str *map, uint64_t *total,
 		       struct ck_err *err)
 {
 	ck_auto_str struct ck_str metadata = { 0 };
-	int ret = ck_metadata_make(v->base.ck, v->base.tree, true, &metadata,
-				   err);
+	int ret = ck_metadata_of_view(&v->base, &metadata, err);
 	uint32_t from = 0;
 
 	for (uint32_t i = 0; i < v->nr_shards && !ret; i++) {

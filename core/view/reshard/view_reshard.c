@@ -123,8 +123,7 @@ static int get_ready(struct reshard_view *v, struct ck_err *err)
 	free(v->held);
 	v->held = NULL;
 	ck_str_free(&v->metadata);
-	ret = ck_metadata_make(v->base.ck, v->base.tree, true, &v->metadata,
-			       err);
+	ret = ck_metadata_of_view(&v->base, &v->metadata, err);
 	if (!ret)
 		ret = hold_tensors(v, err);
 	if (ret)
