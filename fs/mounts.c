@@ -180,10 +180,28 @@ static int busy(const char *path, struct ck_err *err)
 		       path);
 }
 
+/* Who mounted what is at @path. */
+struct owner {
+	const char *path;
+	unsigned uid;
+	bool known;
+};
+
+static void find_owner(void *ctx, const char *path,
+		       const struct fs_mount_info *info)
+{
+	struct owner *o = ctx;
+	const char *at = strstr(info->super, "user_id=");
+
+	if (!strcmp(path, o->path)) /* a later one lies on top */
+		o->known = at && sscanf(at, "user_id=%u", &o->uid) == 1;
+}
+
 static int end_as_user(const char *path, bool lazy, struct ck_err *err)
 {
 	const char *const argv[] = { "fusermount3", lazy ? "-uz" : "-u", "--",
 				     path, NULL };
+	struct owner o = { .path = path };
 	char said[512];
 	int ret = spawn(argv, said, sizeof(said));
 
@@ -195,6 +213,11 @@ static int end_as_user(const char *path, bool lazy, struct ck_err *err)
 		return 0;
 	if (strstr(said, "busy"))
 		return busy(path, err);
+	if (!fs_mounts_each(find_owner, &o) && o.known && o.uid != getuid())
+		return ck_fail(err, EPERM,
+			       "%s: user %u mounted it, and he and root alone "
+			       "may unmount it",
+			       path, o.uid);
 	return ck_fail(err, EPERM, "%s: %s", path,
 		       *said ? said : "fusermount3 could not unmount it");
 }
@@ -256,13 +279,26 @@ static int find_ours(const char *mnt, char path[PATH_MAX],
 	return 0;
 }
 
+/* Its supervisor, or somebody else, may be about to do the same: that is as well. */
+static int end_found(const char *path, const struct fs_mount_info *found,
+		     bool lazy, struct ck_err *err)
+{
+	struct fs_mount_info now;
+	int ret = fs_mounts_end(path, lazy, err), at;
+
+	if (!ret)
+		return 0;
+	at = fs_mounts_find(path, &now);
+	return at == -ENOENT || (!at && strcmp(now.dev, found->dev)) ? 0 : ret;
+}
+
 int fs_unmount(const char *mnt, bool lazy, struct ck_err *err)
 {
 	struct fs_mount_info info;
 	char path[PATH_MAX];
 	int ret = find_ours(mnt, path, &info, err);
 
-	return ret ? ret : fs_mounts_end(path, lazy, err);
+	return ret ? ret : end_found(path, &info, lazy, err);
 }
 
 int fs_unmount_wait(const char *mnt, unsigned seconds, struct ck_err *err)
@@ -275,7 +311,7 @@ int fs_unmount_wait(const char *mnt, unsigned seconds, struct ck_err *err)
 	if (ret)
 		return ret;
 	fs_mount_procs_look(&e, path);
-	ret = fs_mounts_end(path, false, err);
+	ret = end_found(path, &info, false, err);
 	if (ret == -EBUSY && e.hangs)
 		ck_fail(err, EBUSY,
 			"%s does not answer, and is busy: somebody waits for "
