@@ -41,7 +41,30 @@ struct job {
 	struct ck_root root;
 	struct ck_catalog img; /* of no bytes: there are many */
 	int log_fd;
+	/* Folders that were not there; to free(). */
+	char *made_src, *made_overlay;
 };
+
+/* A folder that a mount for writing may be the first to want. */
+static bool make_dir(const char *dir, char **made)
+{
+	if (!mkdir(dir, 0777)) {
+		*made = realpath(dir, NULL);
+		return true;
+	}
+	return errno == EEXIST;
+}
+
+/* Of a mount that failed nothing stays but what is in it. */
+static void unmake(struct job *j, bool failed)
+{
+	if (failed && j->made_overlay)
+		rmdir(j->made_overlay);
+	if (failed && j->made_src)
+		rmdir(j->made_src);
+	free(j->made_overlay);
+	free(j->made_src);
+}
 
 static int failed(int code, const struct ck_err *err)
 {
@@ -202,7 +225,7 @@ static int make_overlay(struct job *j)
 
 	if (!dir)
 		return CMD_OK;
-	if (mkdir(dir, 0777) && errno != EEXIST)
+	if (!make_dir(dir, &j->made_overlay))
 		return cmd_fail(&cmd_mount, CMD_SYSTEM, "-o overlay=%s: %s",
 				dir, strerror(errno));
 	real = realpath(dir, NULL);
@@ -448,13 +471,11 @@ static int mount_root(struct job *j)
 	return supervise(j);
 }
 
-/* A mount for writing may be the first to want it. */
-static bool make_new(const char *src)
+static bool make_new(struct job *j)
 {
 	char name[PATH_MAX];
 
-	return !ck_root_is_one(src, name) || !mkdir(name, 0777) ||
-	       errno == EEXIST;
+	return !ck_root_is_one(j->src, name) || make_dir(name, &j->made_src);
 }
 
 int mount_run(const char *src, const char *mnt, struct ck_opts *opts)
@@ -468,14 +489,17 @@ int mount_run(const char *src, const char *mnt, struct ck_opts *opts)
 	struct ck_err err;
 	int ret;
 
-	if (ck_opts_get(opts, "rw") && !make_new(src) && !strchr(src, ':'))
+	if (ck_opts_get(opts, "rw") && !make_new(&j) && !strchr(src, ':'))
 		return cmd_fail(&cmd_mount, CMD_SYSTEM, "%s: %s", src,
 				strerror(errno));
-	if (ck_root_open(&j.root, src, opts, &err))
+	if (ck_root_open(&j.root, src, opts, &err)) {
+		unmake(&j, true);
 		return cmd_err(&cmd_mount, &err);
+	}
 	ret = mount_root(&j);
 	if (ret)
 		mount_point_unmake(&j.at);
+	unmake(&j, ret);
 	ck_catalog_unmap(&j.img);
 	ck_root_close(&j.root);
 	return ret;

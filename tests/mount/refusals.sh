@@ -64,6 +64,20 @@ expect 2 'spool=.*none' m "$CKPT" "$MNT" -o "spool=$WORK/none"
 expect 3 'log=.*none' m "$CKPT" "$MNT" -o "log=$WORK/none/log"
 expect 1 'follow=.*none' m "$CKPT" "$MNT" -o "follow=$WORK/none"
 
+# --- folders that a mount for writing makes go where nothing was mounted
+mkdir "$WORK/runs"
+cp -r "$CKPT" "$WORK/runs/step-1"
+cp -r "$CKPT" "$WORK/runs/step-2"
+expect 2 'overlay: is for one checkpoint' m "$WORK/runs" "$MNT" -o "overlay=$WORK/ov"
+expect 2 'lies in the checkpoint itself' m "$CKPT" "$MNT" -o "overlay=$CKPT/ov"
+expect 1 'text' m "$WORK/text" "$MNT" -o "overlay=$WORK/ov"
+[ ! -e "$WORK/ov" ] && [ ! -e "$CKPT/ov" ] || fail "an overlay's folder is left"
+expect 3 'expected an empty directory' m "$WORK/newruns" "$WORK/full" -o rw
+[ ! -e "$WORK/newruns" ] || fail "a folder for checkpoints is left"
+mkdir "$WORK/ov"
+expect 1 'text' m "$WORK/text" "$MNT" -o "overlay=$WORK/ov"
+[ -d "$WORK/ov" ] || fail "a folder that was there is gone"
+
 mounted && fail "something was mounted after all"
 [ -z "$(pids_of '')" ] || fail "processes are left: $(pids_of '')"
 
