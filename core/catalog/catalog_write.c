@@ -12,6 +12,15 @@
 
 #define BUF_SIZE (256u << 10)
 
+/* A file may be no larger than the caller's limit says, as a quota would. */
+static int failed(int code, struct ck_err *err)
+{
+	return ck_fail(err, code == EFBIG ? EDQUOT : code,
+		       "cannot write the catalog: %s%s", strerror(code),
+		       code == EFBIG ? ", by the caller's limit (ulimit -f)" :
+				       "");
+}
+
 static int write_all(struct ck_catalog_out *o, const void *bytes, size_t len,
 		     uint64_t off, struct ck_err *err)
 {
@@ -23,9 +32,7 @@ static int write_all(struct ck_catalog_out *o, const void *bytes, size_t len,
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			return ck_fail(err, n ? errno : EIO,
-				       "cannot write the catalog: %s",
-				       strerror(n ? errno : EIO));
+			return failed(n ? errno : EIO, err);
 		at += n;
 		len -= (size_t)n;
 		off += (uint64_t)n;
@@ -94,8 +101,7 @@ int ck_catalog_out_end(struct ck_catalog_out *o, uint32_t format,
 	if (!ret)
 		ret = flush(o, err);
 	if (!ret && ftruncate(o->fd, (off_t)o->off))
-		ret = ck_fail(err, errno, "cannot write the catalog: %s",
-			      strerror(errno));
+		ret = failed(errno, err);
 	if (ret)
 		return ret;
 	o->head.magic = CK_CATALOG_MAGIC;

@@ -47,6 +47,8 @@ small() { # BLOCKS COMMAND...
 		fail "$*: $(cat "$WORK/out")"
 }
 small 0 "$UNSHARD" ls "$WORK/ckpt"
+grep -q "by the caller's limit (ulimit -f)$" "$WORK/out" && grep -q '^exit 3$' "$WORK/out" ||
+	fail "said of a limit that is not the checkpoint's: $(cat "$WORK/out")"
 small 4 "$UNSHARD" export "$WORK/ckpt" "$WORK/new"
 cp -r "$CKPT" "$WORK/many" # its manifest is larger than the catalog was
 small 0 "$UNSHARD" seal "$WORK/many"
