@@ -68,6 +68,7 @@ uint64_t ck_ckpt_item_len(const struct ck_catalog *img, uint32_t chunk)
 
 /* What the index says of a chunk, as far as its item must agree. */
 struct claim {
+	const char *file; /* that the item is in, and where of it if packed */
 	const struct ck_layout *layout;
 	const uint64_t *lens;
 	uint64_t flat_len, off, len;
@@ -92,9 +93,9 @@ static int bad_shape(const struct claim *c, const struct ck_torch_item *item,
 	dims_line(want, sizeof(want), c->lens, c->rank);
 	dims_line(got, sizeof(got), item->shape, item->rank);
 	return ck_fail(err, EINVAL,
-		       "the index says %s, the item at byte "
+		       "%s: the index says %s, the item at byte "
 		       "%" PRIu64 " holds %s",
-		       want, c->off, got);
+		       c->file, want, c->off, got);
 }
 
 static bool any_zero(const uint64_t *v, unsigned nr)
@@ -127,9 +128,9 @@ static int compare(const struct claim *c, const struct ck_torch_item *item,
 
 	if (item->dtype != c->layout->dtype)
 		return ck_fail(err, EINVAL,
-			       "the index says %s, the item at "
+			       "%s: the index says %s, the item at "
 			       "byte %" PRIu64 " holds %s",
-			       want->name, c->off, got->name);
+			       c->file, want->name, c->off, got->name);
 	if (!strides_of(c, item, stride))
 		return bad_shape(c, item, err);
 	if (item->payload_off < c->off ||
@@ -138,9 +139,9 @@ static int compare(const struct claim *c, const struct ck_torch_item *item,
 	    !ck_mul_ok(item->storage_offset, got->size, &skip) ||
 	    skip > item->payload_len)
 		return ck_fail(err, EINVAL,
-			       "the payload of the item at byte "
+			       "%s: the payload of the item at byte "
 			       "%" PRIu64 " lies outside of it",
-			       c->off);
+			       c->file, c->off);
 	*place = (struct ck_place){
 		.off = item->payload_off + skip,
 		.stride = c->layout->flags & CK_LAYOUT_FLAT ? NULL : stride,
@@ -175,7 +176,7 @@ static int read_item(struct ck_ckpt *ck, uint32_t chunk, struct claim *claim,
 	const struct ck_catalog *img = &ck->img;
 	const struct ck_chunk *c = &img->chunks[chunk];
 	struct reader_source s = {
-		.base = { .ops = &reader_ops, .name = "item" },
+		.base = { .ops = &reader_ops, .name = claim->file },
 		.reader = ck->reader,
 		.src = c->src,
 	};
@@ -186,11 +187,26 @@ static int read_item(struct ck_ckpt *ck, uint32_t chunk, struct claim *claim,
 		return ret;
 	s.base.st.st_size = (off_t)size;
 	s.base.st.st_mode = S_IFREG;
-	if (img->srcs[c->src].kind == CK_SRC_FILE)
-		s.base.name = ck_catalog_str(img, img->srcs[c->src].name, NULL);
-	else /* decoded: the item is all of it */
+	if (img->srcs[c->src].kind !=
+	    CK_SRC_FILE) /* decoded: it is all of it */
 		claim->len = size - CK_MIN(claim->off, size);
 	return ck_torch_item_read(&s.base, claim->off, claim->len, item, err);
+}
+
+static int name_item(const struct ck_catalog *img, uint32_t src,
+		     struct ck_str *out, struct ck_err *err)
+{
+	const struct ck_src *s = &img->srcs[src];
+	uint32_t name = ck_catalog_file_of(img, src);
+
+	ck_str_puts(out, name == CK_NONE ? "(bytes of the index)" :
+					   ck_catalog_str(img, name, NULL));
+	if (s->kind == CK_SRC_CODEC)
+		ck_str_fmt(out,
+			   ": what the compressed item at byte %" PRIu64
+			   " unpacks to",
+			   s->off);
+	return out->failed ? ck_no_memory(err) : 0;
 }
 
 static void report(struct ck_ckpt *ck, uint32_t chunk, const struct claim *c,
@@ -213,8 +229,12 @@ static int settle(struct ck_ckpt *ck, uint32_t chunk, struct claim *claim,
 	struct ck_torch_item item;
 	struct ck_place place;
 	int64_t stride[CK_MAX_RANK];
-	int ret = read_item(ck, chunk, claim, &item, err);
+	ck_auto_str struct ck_str file = { 0 };
+	int ret = name_item(&ck->img, ck->img.chunks[chunk].src, &file, err);
 
+	claim->file = file.v;
+	if (!ret)
+		ret = read_item(ck, chunk, claim, &item, err);
 	if (ret && may_pass(ret))
 		return ret;
 	if (!ret)

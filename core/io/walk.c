@@ -401,6 +401,11 @@ static int bad_part(const struct ck_walk *w, const struct ck_seg *seg,
 		ck_bytes_place(w->r, c->src, CK_MAX(c->off, has), err);
 		return -seg->err;
 	}
+	if (w->r->in.img->srcs[c->src].kind == CK_SRC_CODEC)
+		return ck_fail(
+			err, seg->err,
+			"%s: the compressed item at byte %llu is bad", name,
+			(unsigned long long)w->r->in.img->srcs[c->src].off);
 	return ck_fail(err, seg->err, "%s: the item at byte %llu is bad", name,
 		       (unsigned long long)c->off);
 }

@@ -94,6 +94,34 @@ expect 1 'item at byte [0-9]*: zip: no end record' "$UNSHARD" cat \
 	"$WORK/zeros" model.model.layers.0.mlp.down_proj.weight
 
 # Memory does not grow with the tensor: 512 MiB through 128 MiB of address space.
+# What a compressed item unpacks to is named by the file that it is in.
+cp -r "$TOP/tests/formats/dcp/2.14-zstd/in" "$WORK/zstd"
+"$PYTHON" - "$WORK/zstd" <<'EOS' >"$WORK/at" || fail "no item"
+import glob, struct, sys
+magic = b"\x28\xb5\x2f\xfd"
+for path in sorted(glob.glob(sys.argv[1] + "/*.distcp")):
+    data = open(path, "rb").read()
+    at = data.find(magic)
+    if at < 0:
+        continue
+    end = data.find(magic, at + 4)
+    n = (end if end > 0 else len(data)) - at - 9  # one block, as it is
+    data = data[:at] + magic + b"\0\x38" + struct.pack("<I", n << 3 | 1)[:3] + bytes(n) + data[at + 9 + n:]
+    open(path, "wb").write(data)
+    print(path.rpartition("/")[2], at)
+    break
+else:
+    sys.exit(1)
+EOS
+read -r file at <"$WORK/at"
+unpacks="$file: what the compressed item at byte $at unpacks to: item at byte 0: zip: no end record"
+for name in $("$UNSHARD" ls "$WORK/zstd" | awk '$1 != "object" { print $NF }'); do
+	"$UNSHARD" cat "$WORK/zstd" "$name" 2>&1 >/dev/null
+done >"$WORK/said"
+[ "$(cat "$WORK/said")" = "unshard cat: $unpacks" ] || fail "said: $(cat "$WORK/said")"
+expect 1 "$file: the compressed item at byte $at is bad|$unpacks" \
+	"$UNSHARD" export "$WORK/zstd/hf" "$WORK/zstd-hf"
+
 if [ "${SAN-}" != 1 ]; then
 	"$PYTHON" - "$WORK/sparse.safetensors" <<-'EOS'
 		import json, sys
