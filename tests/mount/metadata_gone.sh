@@ -17,22 +17,24 @@ P
 tail -c 4096 "$WORK/whole/model-00002-of-00002.safetensors" >"$WORK/w2"
 first=model-00001-of-00002.safetensors
 
-# last FILE N: its last bytes, and none before them
-last() {
-	dd if="$1" bs="$2" iflag=skip_bytes skip=$(($(stat -c %s "$1") - $2)) status=none
+# ends FILE N: with N bytes of the second tensor, and nothing before them is read
+ends() {
+	dd if="$1" bs="$2" iflag=skip_bytes skip=$(($(stat -c %s "$1") - $2)) \
+		status=none >"$WORK/last" || return 1
+	head -c "$2" "$WORK/w2" | cmp - "$WORK/last"
 }
 look() { # WHAT
 	local f
 	for f in model.safetensors hf/model.safetensors; do
 		[ -f "$MNT/$f" ] || fail "$1: no $f"
-		same <(last "$MNT/$f" 4096) "$WORK/w2"
+		ends "$MNT/$f" 4096 || fail "$1: $f: other bytes"
 		head -c 80 "$MNT/$f" >"$WORK/head" || fail "$1: $f: no header"
 		grep -q key2 "$WORK/head" || fail "$1: $f: no key2"
 		grep -q key1 "$WORK/head" && fail "$1: $f: key1 of what is gone"
 		cat "$MNT/$f" >/dev/null 2>&1 && fail "$1: $f was read as a whole"
 	done
 	f=reshard/dim0=2/rank-00001.safetensors
-	same <(last "$MNT/$f" 2048) <(head -c 2048 "$WORK/w2")
+	ends "$MNT/$f" 2048 || fail "$1: $f: other bytes"
 	grep -q "^warning: model.safetensors: $first/__metadata__ is left out of its __metadata__: .*$first: " \
 		"$MNT/.unshard/problems" || fail "$1: said: $(cat "$MNT/.unshard/problems")"
 }
