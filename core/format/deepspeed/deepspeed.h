@@ -98,6 +98,13 @@ struct deepspeed_order {
 	struct ck_strmap states; /* kinds of them */
 };
 
+/* What param_shapes says of a name that some stage has. */
+struct deepspeed_name {
+	bool stored; /* a layer's file has it */
+	unsigned rank;
+	uint64_t shape[];
+};
+
 /* All model-parallel ranks, while their parts are added. */
 struct deepspeed_load {
 	const struct ck_dir *dir;
@@ -114,8 +121,7 @@ struct deepspeed_load {
 	bool unnamed; /* a model file, which names what is trained, is lost */
 	bool tie_found; /* layer @tie is tied, and no file has the tie's name */
 	unsigned tie;
-	/* Names that stages have; user: a layer's file has it. */
-	struct ck_strmap trained;
+	struct ck_strmap trained; /* user: a deepspeed_name, in @mem */
 	struct ck_strmap states; /* the universal form's, "fp32" too */
 	struct deepspeed_order order;
 };
@@ -222,6 +228,15 @@ int ck_deepspeed_cut(const struct deepspeed_model *m, const char *name,
  */
 int ck_deepspeed_check_shapes(const struct deepspeed_model *m,
 			      struct ck_err *err);
+/*
+ * Reports weight @name, tensor @v of file @f, if it is of another shape than
+ * @dims, which param_shapes gives; @where it is, in words.
+ */
+int ck_deepspeed_check_shape(struct deepspeed_load *ld,
+			     const struct ck_torch_open *f, const char *where,
+			     const char *name, size_t len, ck_pv v,
+			     const uint64_t *dims, unsigned rank,
+			     struct ck_err *err);
 bool ck_deepspeed_is_buffer(const struct deepspeed_model *m, const char *name,
 			    size_t len);
 /*

@@ -280,6 +280,34 @@ static int check_lost(const struct deepspeed_model *m,
 		"it has no param_shapes, which names what ZeRO trains: master copies and moments are not shown");
 }
 
+/* Stages that have a tied one say the same of it: the first counts. */
+static int keep_name(const struct deepspeed_model *m,
+		     const struct deepspeed_param *p, struct ck_err *err)
+{
+	struct deepspeed_load *ld = m->ld;
+	size_t had = ld->trained.nr;
+	uint32_t at =
+		ck_strmap_keep(&ld->trained, &ld->mem, p->name, p->name_len);
+	uint64_t dims[CK_MAX_RANK];
+	struct deepspeed_name *is;
+	unsigned rank;
+
+	if (at == CK_STRMAP_NONE)
+		return ck_no_memory(err);
+	if (ld->trained.nr == had)
+		return 0;
+	if (!ck_pq_dims(m->f.ts.pickle, p->shape, "", dims, &rank))
+		rank = 0; /* not so: see add_param() */
+	is = ck_arena_alloc(&ld->mem, sizeof(*is) + rank * sizeof(*dims));
+	if (!is)
+		return ck_no_memory(err);
+	is->stored = false;
+	is->rank = rank;
+	memcpy(is->shape, dims, rank * sizeof(*dims));
+	ld->trained.v[at].user = (uintptr_t)is;
+	return 0;
+}
+
 static int add_stage(struct deepspeed_load *ld, struct stage *s,
 		     struct ck_err *err)
 {
@@ -310,9 +338,9 @@ static int add_stage(struct deepspeed_load *ld, struct stage *s,
 			const struct deepspeed_param *p =
 				&s->rank[i].m.params.v[k];
 
-			if (ck_strmap_keep(&ld->trained, &ld->mem, p->name,
-					   p->name_len) == CK_STRMAP_NONE)
-				return ck_no_memory(err);
+			ret = keep_name(&s->rank[i].m, p, err);
+			if (ret)
+				break;
 		}
 	return ret;
 }

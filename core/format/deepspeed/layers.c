@@ -309,16 +309,29 @@ static int find_prefix(const struct deepspeed_load *ld,
 	return 0;
 }
 
+static struct deepspeed_name *said_of(const struct ck_strmap_key *k)
+{
+	return (struct deepspeed_name *)(uintptr_t)k->user;
+}
+
 static int add_weight(struct deepspeed_load *ld, struct ck_asm *a,
 		      struct ck_torch_open *f, const char *name, size_t len,
 		      ck_pv v, struct ck_err *err)
 {
 	uint32_t at = ck_strmap_get(&ld->trained, name, len);
-	int ret;
+	struct deepspeed_name *is =
+		at == CK_STRMAP_NONE ? NULL : said_of(&ld->trained.v[at]);
+	int ret = 0;
 
-	if (at != CK_STRMAP_NONE)
-		ld->trained.v[at].user = true;
-	ret = ck_deepspeed_give(a, NULL, f, "module", name, len, v, err);
+	if (is) {
+		is->stored = true;
+		ret = ck_deepspeed_check_shape(ld, f, "its layer's file", name,
+					       len, v, is->shape, is->rank,
+					       err);
+	}
+	if (!ret)
+		ret = ck_deepspeed_give(a, NULL, f, "module", name, len, v,
+					err);
 	if (ret || !ld->zero || ld->universal || at != CK_STRMAP_NONE)
 		return ret;
 	if (ld->unnamed)
@@ -367,7 +380,7 @@ static int report_lost(struct deepspeed_load *ld, struct ck_err *err)
 		const struct ck_strmap_key *k = &ld->trained.v[i];
 		size_t digits = strspn(k->s, "0123456789");
 
-		if (k->user)
+		if (said_of(k)->stored)
 			continue;
 		if (digits && digits <= 6 && k->s[digits] == '.')
 			ret = ck_deepspeed_refuse(

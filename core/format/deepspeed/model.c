@@ -277,38 +277,48 @@ bool ck_deepspeed_holder(const struct deepspeed_model *m, uint32_t alias,
 
 /* ---- the two against each other ---- */
 
-/* Whether @v, which is @module's, has another shape than param_shapes gives. */
-static int check_shape(const struct deepspeed_model *m,
-		       const struct deepspeed_param *is, ck_pv v,
-		       struct ck_err *err)
+int ck_deepspeed_check_shape(struct deepspeed_load *ld,
+			     const struct ck_torch_open *f, const char *where,
+			     const char *name, size_t len, ck_pv v,
+			     const uint64_t *dims, unsigned rank,
+			     struct ck_err *err)
 {
-	const struct ck_pickle *p = m->f.ts.pickle;
-	ck_auto_str struct ck_str name = { 0 };
+	ck_auto_str struct ck_str full = { 0 };
 	ck_auto_str struct ck_str both = { 0 };
 	struct ck_torch_tensor t;
-	uint64_t dims[CK_MAX_RANK];
-	unsigned rank;
 
-	if (ck_torch_tensor_read(p, v, &t, NULL) ||
-	    !ck_pq_dims(p, is->shape, "", dims, &rank) ||
+	if (ck_torch_tensor_read(f->ts.pickle, v, &t, NULL) ||
 	    (rank == t.rank && !memcmp(dims, t.shape, rank * sizeof(*dims))))
 		return 0; /* what is no tensor is said where it is added */
 	ck_str_json_u64(&both, t.shape, t.rank);
-	ck_str_puts(&both, " in module, and ");
+	ck_str_fmt(&both, " in %s, and ", where);
 	ck_str_json_u64(&both, dims, rank);
-	ck_str_puts(&name, "module.");
-	ck_str_add(&name, is->name, is->name_len);
-	if (both.failed || name.failed)
+	ck_str_puts(&full, "module.");
+	ck_str_add(&full, name, len);
+	if (both.failed || full.failed)
 		return ck_no_memory(err);
 	return ck_builder_problem(
-		m->ld->b,
+		ld->b,
 		&(const struct ck_problem_in){ .severity = CK_ERROR,
-					       .tensor = name.v,
-					       .tensor_len = name.len,
-					       .file = m->f.s->name },
+					       .tensor = full.v,
+					       .tensor_len = full.len,
+					       .file = f->s->name },
 		err,
 		"it is %s in param_shapes, by which the optimizers' states are found: one of the two is wrong",
 		both.v);
+}
+
+static int check_param(const struct deepspeed_model *m,
+		       const struct deepspeed_param *is, ck_pv v,
+		       struct ck_err *err)
+{
+	uint64_t dims[CK_MAX_RANK];
+	unsigned rank;
+
+	if (!ck_pq_dims(m->f.ts.pickle, is->shape, "", dims, &rank))
+		return 0;
+	return ck_deepspeed_check_shape(m->ld, &m->f, "module", is->name,
+					is->name_len, v, dims, rank, err);
 }
 
 int ck_deepspeed_check_shapes(const struct deepspeed_model *m,
@@ -324,7 +334,7 @@ int ck_deepspeed_check_shapes(const struct deepspeed_model *m,
 		ck_pv v;
 
 		if (ck_deepspeed_weight(m, is->name, is->name_len, &v))
-			ret = check_shape(m, is, v, err);
+			ret = check_param(m, is, v, err);
 		else if (!nr_lost++)
 			lost = is;
 	}
