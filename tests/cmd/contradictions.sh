@@ -40,4 +40,9 @@ says deepspeed/pipeline layer_01-model_states.pt \
 # the same, the model file being the wrong one
 says deepspeed/pipeline mp_rank_00_model_states.pt \
 	'tensor module\..*: file layer_0[0-9]-model_states.pt: it is .* in its layer.s file, and .* in param_shapes'
+# two ranks' files of stage 3, each of which has all shapes
+for rank in 0 1; do
+	says deepspeed/zero3-five-ranks zero_pp_rank_${rank}_mp_rank_00_model_states.pt \
+		'file zero_pp_rank_1_.*: .* in param_shapes, where zero_pp_rank_0_.* has .*: one of the two is wrong'
+done
 done_ok

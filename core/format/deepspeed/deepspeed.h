@@ -237,6 +237,13 @@ int ck_deepspeed_check_shape(struct deepspeed_load *ld,
 			     const char *name, size_t len, ck_pv v,
 			     const uint64_t *dims, unsigned rank,
 			     struct ck_err *err);
+/*
+ * Reports the first trained parameter of which @f, another rank's model file, says
+ * other than @m: each has all of them in its param_shapes.
+ */
+int ck_deepspeed_check_params(const struct deepspeed_model *m,
+			      const struct ck_torch_open *f,
+			      struct ck_err *err);
 bool ck_deepspeed_is_buffer(const struct deepspeed_model *m, const char *name,
 			    size_t len);
 /*

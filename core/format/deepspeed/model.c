@@ -346,6 +346,80 @@ int ck_deepspeed_check_shapes(const struct deepspeed_model *m,
 		nr_lost, (int)CK_MIN(lost->name_len, 200), lost->name);
 }
 
+static void say_param(struct ck_str *out, const struct ck_pickle *p,
+		      const char *name, size_t len, ck_pv shape)
+{
+	uint64_t dims[CK_MAX_RANK];
+	unsigned rank;
+
+	ck_str_add(out, name, CK_MIN(len, 200));
+	if (ck_pq_dims(p, shape, "", dims, &rank)) {
+		ck_str_puts(out, " ");
+		ck_str_json_u64(out, dims, rank);
+	}
+}
+
+static int say_params(const struct deepspeed_model *m,
+		      const struct ck_torch_open *f, const char *name,
+		      size_t len, ck_pv shape, const struct deepspeed_param *is,
+		      struct ck_err *err)
+{
+	ck_auto_str struct ck_str text = { 0 };
+
+	if (name)
+		say_param(&text, f->ts.pickle, name, len, shape);
+	ck_str_puts(&text, name ? " in param_shapes" : "its param_shapes ends");
+	ck_str_puts(&text, ", where ");
+	ck_str_puts(&text, m->f.s->name);
+	ck_str_puts(&text, " has ");
+	if (is)
+		say_param(&text, m->f.ts.pickle, is->name, is->name_len,
+			  is->shape);
+	ck_str_puts(&text, is ? ": one of the two is wrong" :
+				"no more: one of the two is wrong");
+	return text.failed ? ck_no_memory(err) :
+			     deepspeed_problem(m->ld, CK_ERROR, f->s->name, err,
+					       "%s", text.v);
+}
+
+/* Whether it is called so, and has that shape. */
+static bool is_param(const struct deepspeed_model *m,
+		     const struct deepspeed_param *is,
+		     const struct ck_pickle *p, const struct ck_pq_each *e)
+{
+	uint64_t a[CK_MAX_RANK], b[CK_MAX_RANK];
+	unsigned ra, rb;
+
+	return e->len == is->name_len && !memcmp(e->name, is->name, e->len) &&
+	       ck_pq_dims(m->f.ts.pickle, is->shape, "", a, &ra) &&
+	       ck_pq_dims(p, e->v, "", b, &rb) && ra == rb &&
+	       !memcmp(a, b, ra * sizeof(*a));
+}
+
+int ck_deepspeed_check_params(const struct deepspeed_model *m,
+			      const struct ck_torch_open *f, struct ck_err *err)
+{
+	const struct ck_pickle *p = f->ts.pickle;
+	bool list;
+	size_t i = 0;
+	ck_pv v;
+
+	if (!m->names || !ck_pv_key(p, ck_pickle_root(p), "param_shapes", &v))
+		return 0;
+	list = ck_pv_kind(v) == CK_P_LIST;
+	for (struct ck_pq_each e = ck_pq_begin(p, v, list ? "[]/{}" : "{}");
+	     ck_pq_next(&e); i++) {
+		const struct deepspeed_param *is =
+			i < m->params.nr ? &m->params.v[i] : NULL;
+
+		if (e.name && (!is || !is_param(m, is, p, &e)))
+			return say_params(m, f, e.name, e.len, e.v, is, err);
+	}
+	if (i >= m->params.nr)
+		return 0;
+	return say_params(m, f, NULL, 0, v, &m->params.v[i], err);
+}
+
 static int64_t number(const struct deepspeed_model *m, const char *path,
 		      int64_t otherwise, int64_t most)
 {

@@ -251,6 +251,8 @@ static int add_other(const struct deepspeed_model *m,
 
 	if (!ret && ok)
 		ret = ck_deepspeed_check_beside(m->ld, m, &f, &ok, err);
+	if (!ret && ok)
+		ret = ck_deepspeed_check_params(m, &f, err);
 	if (ret || !ok)
 		return ret;
 	if (ck_pq(f.ts.pickle, ck_pickle_root(f.ts.pickle),
@@ -259,9 +261,22 @@ static int add_other(const struct deepspeed_model *m,
 	return ret ? ret : add_frozen(m, &f, file->dp, nr_dp, err);
 }
 
+/* A file that is not read for what it holds: it has to say what the first says. */
+static int compare_other(const struct deepspeed_model *m,
+			 const struct deepspeed_file *file, struct ck_err *err)
+{
+	ck_auto_torch_open struct ck_torch_open f = { 0 };
+	int ret = ck_deepspeed_peek(m->ld->dir, file->name, &f);
+
+	if (ret)
+		return ret == -ENOMEM ? ck_no_memory(err) : 0;
+	return ck_deepspeed_check_params(m, &f, err);
+}
+
 /*
  * Without frozen parameters the other ranks' model files say what the first
- * one says: they are no files that nobody knows.
+ * one says, with which one of them is compared: they are no files that nobody
+ * knows.
  */
 static int add_others(const struct deepspeed_model *m, bool frozen,
 		      uint64_t nr_dp, struct ck_err *err)
@@ -271,7 +286,9 @@ static int add_others(const struct deepspeed_model *m, bool frozen,
 	size_t nr;
 	const struct deepspeed_file *file =
 		ck_deepspeed_files_of(ld, DEEPSPEED_MODEL3, m->mp, &nr);
-	int ret = 0;
+	int ret = !frozen && nr > 1 && (!nr_dp || file[1].dp < nr_dp) ?
+			  compare_other(m, &file[1], err) :
+			  0;
 
 	for (size_t i = 0; i < nr && !ret; i++) {
 		if (nr_dp && file[i].dp >= nr_dp)
