@@ -48,8 +48,8 @@ bool ck_utf8_obeyed(const unsigned char *s, size_t n)
 		       !memcmp(s, "\xd8\x9c", 2);
 	if (n != 3 || s[0] != 0xe2)
 		return false;
-	if (s[1] == 0x80) /* U+200E and F, U+202A to E */
+	if (s[1] == 0x80) /* U+200E and F, U+2028 to E */
 		return s[2] == 0x8e || s[2] == 0x8f ||
-		       (s[2] >= 0xaa && s[2] <= 0xae);
+		       (s[2] >= 0xa8 && s[2] <= 0xae);
 	return s[1] == 0x81 && s[2] >= 0xa6 && s[2] <= 0xa9; /* U+2066 to 9 */
 }

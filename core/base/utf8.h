@@ -11,8 +11,9 @@ size_t ck_utf8_len(const unsigned char *s, size_t left);
 /* Whether all of it is. */
 bool ck_utf8_ok(const char *s, size_t len);
 /*
- * Whether terminals obey that character of @n bytes rather than show it: C0, DEL,
- * C1, and what turns the direction of the text around it.
+ * Whether terminals, or who splits text into lines, obey that character of @n bytes
+ * rather than show it: C0, DEL, C1, what turns the direction of the text around it,
+ * and U+2028 and 9, which end a line and a paragraph.
  */
 bool ck_utf8_obeyed(const unsigned char *s, size_t n);
 
