@@ -13,7 +13,8 @@
  * cannot give it away by a descriptor, and in a sticky folder whose a name is
  * decides who may remove it.
  *
- * The groups are those of /proc/PID/status.  Where they cannot be known, the
+ * The groups are those of /proc/PID/status; of a thread that works for a ring of
+ * io_uring, those that its process has still.  Where they cannot be known, the
  * answer is no: the caller is in a pid namespace that is not below ours, it has
  * ended, or it acts with ids that are neither its own nor, as access(2) of a
  * set-user-ID program does, its real ones (another file system that uses its own

@@ -68,10 +68,85 @@ static bool parse_ids(const char *text, struct fs_ids *out)
 	return parse_groups(groups, out);
 }
 
+/* ---- who acts for a ring of io_uring ---- */
+
+/* The kernel's threads that do so block all signals that can be blocked. */
+#define RING_BLOCKS UINT64_C(0xfffffffffffbfeff)
+#define RING_FLAG 0x10u /* PF_IO_WORKER */
+
+static bool may_be_ring(const char *status)
+{
+	const char *blocks = field(status, "\nSigBlk:");
+
+	return blocks && strtoull(blocks, NULL, 16) == RING_BLOCKS;
+}
+
+static bool is_ring(int proc, pid_t pid, char *room)
+{
+	unsigned flags = RING_FLAG;
+	const char *at;
+
+	if (fs_ids_read(proc, pid, "stat", room, FS_IDS_ROOM) <= 0)
+		return true;
+	at = strrchr(room, ')'); /* its name may have some, too */
+	return !at || sscanf(at, ") %*c %*d %*d %*d %*d %*d %u", &flags) != 1 ||
+	       flags & RING_FLAG;
+}
+
+/* Both lists are sorted, as the kernel keeps them. */
+static void keep_common_groups(const char *at, struct fs_ids *ids)
+{
+	unsigned nr = ids->nr, i = 0;
+	char *end;
+
+	for (ids->nr = 0;; at = end) {
+		unsigned long id = strtoul(at, &end, 10);
+
+		if (end == at || memchr(at, '\n', (size_t)(end - at)))
+			return;
+		while (i < nr && ids->groups[i] < id)
+			i++;
+		if (i < nr && ids->groups[i] == id)
+			ids->groups[ids->nr++] = ids->groups[i++];
+	}
+}
+
+/*
+ * Such a thread has the groups and rights of when it was begun, and acts with those
+ * of whoever gave the work to the ring, which nobody shows: what the process has
+ * laid down since it has not.
+ */
+static bool as_process(int proc, pid_t leader, char *room, struct fs_ids *ids)
+{
+	const char *groups, *caps, *most;
+
+	if (leader <= 0 ||
+	    fs_ids_read(proc, leader, "status", room, FS_IDS_ROOM) <= 0)
+		return false;
+	groups = field(room, "\nGroups:");
+	caps = field(room, "\nCapEff:");
+	most = field(room, "\nCapPrm:");
+	if (!groups || !caps || !most)
+		return false;
+	keep_common_groups(groups, ids);
+	ids->caps &= strtoull(caps, NULL, 16);
+	ids->permitted &= strtoull(most, NULL, 16);
+	return true;
+}
+
 bool fs_ids_know(int proc, pid_t pid, char *room, struct fs_ids *out)
 {
-	return fs_ids_read(proc, pid, "status", room, FS_IDS_ROOM) > 0 &&
-	       parse_ids(room, out);
+	const char *tgid;
+	pid_t leader;
+
+	if (fs_ids_read(proc, pid, "status", room, FS_IDS_ROOM) <= 0 ||
+	    !parse_ids(room, out))
+		return false;
+	if (!may_be_ring(room))
+		return true;
+	tgid = field(room, "\nTgid:");
+	leader = tgid ? (pid_t)strtol(tgid, NULL, 10) : 0;
+	return !is_ring(proc, pid, room) || as_process(proc, leader, room, out);
 }
 
 bool fs_ids_are_ours(int proc, char *room)
