@@ -14,6 +14,8 @@
  */
 #include "fs/ops.h"
 
+#include "core/base/check.h"
+#include "core/base/clock.h"
 #include "fs/kernel/reply.h"
 #include "fs/tree/behind.h"
 
@@ -93,6 +95,49 @@ static int ask_ino(fuse_req_t req, uint64_t ino, int mask)
 	struct ck_err err = { 0 };
 
 	return fs_access_ask(req, &q, gather(fs_of(req), ino, mask, &q, &err));
+}
+
+/* The checkpoint whose folders @ino is in; a draft is in those of all. */
+static struct fs_mounted *pin_of(struct fs *fs, uint64_t ino)
+{
+	return fs_mounted_table_pin(
+		fs->table, fs_is_draft(fs, ino) ? 0 : fs_ino_mounted(ino));
+}
+
+/* Whether all may go to @dir is asked anew, once a while. */
+static void learn_way(fuse_req_t req, uint64_t dir)
+{
+	struct fs *fs = fs_of(req);
+	struct fs_mounted *m = fs_keep_src > 0 ? pin_of(fs, dir) : NULL;
+	int64_t now = ck_now_ms(), until = now + (int64_t)(fs_keep_src * 1000);
+	struct fs_question q = { 0 };
+
+	if (m && atomic_load(&m->open_until_ms) <= now &&
+	    atomic_load(&m->closed_until_ms) <= now) {
+		fs_behind_ask_way(fs->table, m, &q);
+		if (fs_access_ask(req, &q, 0))
+			atomic_store(&m->closed_until_ms, until);
+		else
+			atomic_store(&m->open_until_ms, until);
+	}
+	if (m)
+		fs_mounted_unpin(fs->table, m);
+}
+
+/* No longer than what is known of the way holds; of a folder in shards/ nothing is. */
+double fs_access_keep(struct fs *fs, uint64_t dir, double keep)
+{
+	struct fs_mounted *m = fs->asker ? pin_of(fs, dir) : NULL;
+	double left;
+
+	if (!m)
+		return keep;
+	left = (double)(atomic_load(&m->open_until_ms) - ck_now_ms()) / 1000;
+	fs_mounted_unpin(fs->table, m);
+	if (left <= 0 ||
+	    (!fs_is_draft(fs, dir) && fs_ino_inner(dir) & FS_INO_SHARD))
+		return FS_KEEP_NONE;
+	return CK_MIN(keep, left);
 }
 
 /* Whether the request was answered with no. */
@@ -297,14 +342,23 @@ static bool may_get(const struct call *c)
 	return strncmp(c->name, "user.", 5) || !refused(c->req, c->ino, R_OK);
 }
 
+/* What follows is what the kernel may keep of it. */
+static bool may_see(const struct call *c, int mask)
+{
+	if (refused(c->req, c->ino, mask))
+		return false;
+	learn_way(c->req, c->ino);
+	return true;
+}
+
 static bool may_list(const struct call *c)
 {
-	return !refused(c->req, c->ino, R_OK);
+	return may_see(c, R_OK);
 }
 
 static bool may_search(const struct call *c)
 {
-	return !refused(c->req, c->ino, X_OK);
+	return may_see(c, X_OK);
 }
 
 static bool may_change(const struct call *c)

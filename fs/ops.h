@@ -186,6 +186,11 @@ void fs_forget(struct fs *fs, uint64_t ino, uint64_t nr);
 void fs_access_add(struct fuse_lowlevel_ops *ops);
 /* Waits for those that are still being asked. */
 void fs_access_end(void);
+/*
+ * How long the kernel may keep what a look-up in @dir has found: it lets in everybody
+ * whom the modes let in that are shown, and a folder above says more, or a list.
+ */
+double fs_access_keep(struct fs *fs, uint64_t dir, double keep);
 /* Asks who made the request, unless it is @ret that something was wrong; ends @q. */
 int fs_access_ask(fuse_req_t req, struct fs_question *q, int ret);
 /*

@@ -226,6 +226,8 @@ static size_t add_plus(const struct reading *r, char *at, size_t left,
 
 	if (is_dots(e->name) || fill_plus(r, e, &p))
 		p = (struct fuse_entry_param){ .attr = number_of(r, e) };
+	p.entry_timeout =
+		fs_access_keep(fs_of(r->req), r->ino, p.entry_timeout);
 	len = fuse_add_direntry_plus(r->req, at, left, e->name, &p,
 				     (off_t)next);
 	if (len > left && p.ino)

@@ -419,6 +419,8 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		err = (struct ck_err){ 0 };
 		ret = fs_draft_ops.lookup(fs, parent, name, &e);
 	}
+	if (!ret)
+		e.entry_timeout = fs_access_keep(fs, parent, e.entry_timeout);
 	fs_reply_lookup(req, ret, &e, &err);
 }
 

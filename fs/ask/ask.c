@@ -99,6 +99,11 @@ void fs_question_owner(struct fs_question *q, uid_t uid, gid_t gid, int rights)
 	add(q, FS_ASK_OWNER, "", rights, uid, gid);
 }
 
+void fs_question_way(struct fs_question *q, const char *path)
+{
+	add(q, FS_ASK_WAY, path, 0, 0, 0);
+}
+
 static bool put_more(struct fs_asker *a, const struct fs_ask_order *order)
 {
 	return send(a->more, order, sizeof(*order),

@@ -64,6 +64,7 @@ enum fs_ask_kind {
 	FS_ASK_REMOVE, /* @flags: AT_REMOVEDIR */
 	FS_ASK_RENAME, /* to @other; @flags of renameat2() */
 	FS_ASK_OWNER,
+	FS_ASK_WAY,
 };
 /*
  * The caller is to do it in the last of the directories; @name of a rename is in
@@ -82,6 +83,12 @@ enum {
 	FS_IN_GROUP = 4, /* one of its group, or as one of each */
 };
 void fs_question_owner(struct fs_question *q, uid_t uid, gid_t gid, int rights);
+
+/*
+ * Whether everybody may go to the folder @path, and who may do what there stands in
+ * its mode: -EACCES.
+ */
+void fs_question_way(struct fs_question *q, const char *path);
 
 /* Who asks, as FUSE says. */
 struct fs_caller {

@@ -7,6 +7,7 @@
  * has of root's rights opens no file.
  */
 #include "fs/ask/ask_priv.h"
+#include "fs/ask/everybody.h"
 #include "fs/ask/ids.h"
 
 #include "core/base/auto.h"
@@ -25,7 +26,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/xattr.h>
 
 #ifndef SYS_faccessat2
 #define SYS_faccessat2 439 /* one number on all machines */
@@ -40,7 +40,6 @@
 #define KEEP_LEN 2048 /* bytes of items; of fewer files each is asked for */
 #define KEEP_MAX (1 << 20)
 #define MAP_ROOM 4096
-#define ACL "system.posix_acl_access"
 
 /* An answer that may be given again. */
 struct kept {
@@ -165,41 +164,6 @@ static const char *name_of(const struct fs_ask_item *item)
 	return (const char *)(item + 1);
 }
 
-/* All three of the mode: an owner may have less than others. */
-static bool for_all(int fd, mode_t bits)
-{
-	char path[48];
-	struct stat st;
-
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	bits |= bits << 3 | bits << 6;
-	return !fstat(fd, &st) && (st.st_mode & bits) == bits &&
-	       getxattr(path, ACL, NULL, 0) < 0 &&
-	       (errno == ENODATA || errno == EOPNOTSUPP);
-}
-
-/*
- * Each folder on the way from @dir to @path lets everybody through; a link among
- * them may lead anywhere, and does not.
- */
-static bool way_for_all(int dir, const char *path)
-{
-	ck_auto_free char *copy = strdup(path);
-
-	for (char *end = copy ? strchr(copy, '/') : NULL; end;
-	     end = strchr(end + 1, '/')) {
-		ck_auto_fd int fd = -1;
-
-		*end = '\0';
-		fd = openat(dir, end == copy ? "/" : copy,
-			    O_PATH | O_NOFOLLOW | O_CLOEXEC);
-		*end = '/';
-		if (fd < 0 || !for_all(fd, S_IXOTH))
-			return false;
-	}
-	return copy;
-}
-
 static bool is_it(int fd, const struct fs_ask_item *item)
 {
 	struct stat st;
@@ -212,7 +176,7 @@ static int check_fd(const struct question *q, int fd, int mask)
 {
 	mask &= ~q->passes;
 	if (q->everybody)
-		return for_all(fd, (mode_t)mask) ? 0 : -EACCES;
+		return fs_everybody_may(fd, (mode_t)mask) ? 0 : -EACCES;
 	if (!syscall(SYS_faccessat2, fd, "", mask, AT_EMPTY_PATH | AT_EACCESS))
 		return 0;
 	return errno == EROFS ? -EROFS : -EACCES;
@@ -223,8 +187,9 @@ static int go_to(const struct question *q, const struct fs_ask_item *dir)
 	ck_auto_fd int fd =
 		open(name_of(dir), O_PATH | O_DIRECTORY | O_CLOEXEC);
 
-	if (fd < 0 || (q->everybody && (!way_for_all(AT_FDCWD, name_of(dir)) ||
-					!for_all(fd, S_IXOTH))))
+	if (fd < 0 ||
+	    (q->everybody && (!fs_everybody_goes(AT_FDCWD, name_of(dir)) ||
+			      !fs_everybody_may(fd, S_IXOTH))))
 		return -ENOENT;
 	return is_it(fd, dir) ? ck_steal_fd(fd) : -ESTALE;
 }
@@ -241,7 +206,7 @@ static int check_in(const struct question *q, int dir,
 		return check_fd(q, dir, file->mask);
 	fd = openat(dir, name_of(file),
 		    O_PATH | O_CLOEXEC | (q->everybody ? O_NOFOLLOW : 0));
-	if (fd < 0 || (q->everybody && !way_for_all(dir, name_of(file))))
+	if (fd < 0 || (q->everybody && !fs_everybody_goes(dir, name_of(file))))
 		return -ENOENT;
 	return is_it(fd, file) ? check_fd(q, fd, file->mask) : -ESTALE;
 }
@@ -343,6 +308,8 @@ static int take_item(struct question *q, const struct fs_ask_item *item)
 		return change_name(q, item);
 	case FS_ASK_OWNER:
 		return check_owner(q, item);
+	case FS_ASK_WAY:
+		return fs_everybody_sees(name_of(item)) ? 0 : -EACCES;
 	default:
 		return check_file(q, item);
 	}

@@ -95,8 +95,11 @@ static void reply_entry(fuse_req_t req, int ret, const struct fs_draft_ref *r,
 	const struct ck_err quiet = { 0 };
 	struct fuse_entry_param e;
 
-	if (!ret)
+	if (!ret) {
 		fs_draft_ref_entry(r, node->ino, &node->st, &e);
+		e.entry_timeout =
+			fs_access_keep(fs_of(req), e.ino, e.entry_timeout);
+	}
 	fs_reply_lookup(req, ret, &e, &quiet);
 }
 

@@ -237,6 +237,7 @@ static void op_create(fuse_req_t req, fuse_ino_t parent, const char *name,
 		return;
 	}
 	fs_draft_ref_entry(&r, node.ino, &node.st, &e);
+	e.entry_timeout = fs_access_keep(fs_of(req), e.ino, e.entry_timeout);
 	ret = keep_open(fs_of(req), &r, o, fi);
 	if (ret) {
 		fs_forget(fs_of(req), e.ino, 1);

@@ -400,6 +400,14 @@ static const struct ck_root *root_of(const struct fs_mounted_table *s,
 							s->root;
 }
 
+void fs_behind_ask_way(const struct fs_mounted_table *s,
+		       const struct fs_mounted *mounted, struct fs_question *q)
+{
+	for (const struct ck_root *root = root_of(s, mounted); root;
+	     root = root->next)
+		fs_question_way(q, root->real);
+}
+
 /* Whether @mask is asked of the checkpoint's own directory. */
 static bool is_top(uint64_t ino, const struct fs_node *node)
 {

@@ -29,6 +29,9 @@
 int fs_behind_ask(const struct fs_mounted_table *s, struct fs_mounted *mounted,
 		  uint64_t ino, const struct fs_node *node, int mask,
 		  struct fs_question *q, struct ck_err *err);
+/* Whether everybody may go to its folders, and their modes say all. */
+void fs_behind_ask_way(const struct fs_mounted_table *s,
+		       const struct fs_mounted *mounted, struct fs_question *q);
 /* The same of a file below shards/ that is open, as @fd. */
 int fs_behind_ask_open(struct fs_mounted *mounted, uint64_t ino, int fd,
 		       int mask, struct fs_question *q, struct ck_err *err);

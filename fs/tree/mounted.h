@@ -102,6 +102,8 @@ struct fs_mounted {
 		*view[FS_MAX_VIEWS]; /* NULL: it has none; see ck_views */
 	struct fs_nested *nested; /* NULL: no view nests, or it is written */
 	struct fs_virt *virt;
+	_Atomic int64_t open_until_ms; /* fs_access_keep() */
+	_Atomic int64_t closed_until_ms;
 	_Atomic(struct fs_behind *) behind; /* behind.h; NULL: not made yet */
 	struct ck_root root; /* of a FAILED one; else the ckpt's */
 };

@@ -113,6 +113,32 @@ if as_user unshare -Ur true 2>/dev/null; then
 		fail "root of a namespace of its own reads"
 fi
 umount_ckpt
+# What the kernel keeps of a name that one may see is for those who may, too.
+mkdir -m 755 "$WORK/in/ckpt/deep" && echo x >"$WORK/in/ckpt/deep/f"
+chmod 644 "$WORK/in/ckpt/model.safetensors"
+chmod 700 "$WORK/in"
+UNSHARD_KEEP=60 mount_ckpt "$WORK/in/ckpt" allow-other
+for name in tensors/a tensors/no-such shards/model.safetensors shards/deep/f; do
+	stat "$MNT/$name" >/dev/null 2>&1
+	ls -l "$MNT" "$MNT/${name%/*}" >/dev/null
+	as_user stat "$MNT/$name" >/dev/null 2>"$WORK/err" && fail "$name is told"
+	grep -q 'Permission denied' "$WORK/err" || fail "$name: $(cat "$WORK/err")"
+done
+umount_ckpt
+chmod 755 "$WORK/in"
+lists='import os, struct, sys
+v = [(1, 7, -1), (2, 0, 65534), (4, 5, -1), (16, 5, -1), (32, 5, -1)]
+os.setxattr(sys.argv[1], "system.posix_acl_access", struct.pack("<I", 2) +
+    b"".join(struct.pack("<HHi", *r) for r in v))'
+for folder in deep .; do
+	"${PYTHON:-python3}" -c "$lists" "$WORK/in/ckpt/$folder" 2>/dev/null || break
+	UNSHARD_KEEP=60 mount_ckpt "$WORK/in/ckpt" allow-other
+	ls -l "$MNT/shards/deep" "$MNT/tensors" >/dev/null
+	as_user stat "$MNT/shards/deep/f" >/dev/null 2>&1 && fail "a list of $folder"
+	[ $folder = deep ] || ! as_user stat "$MNT/tensors/a" >/dev/null 2>&1 ||
+		fail "a list of $folder"
+	umount_ckpt
+done
 [ ! -s "$LOG" ] || fail "a good mount logged: $(cat "$LOG")"
 [ "$(stat -c %a "$LOG")" = 600 ] || fail "a log is for its user: $(stat -c %A "$LOG")"
 done_ok
