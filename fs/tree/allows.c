@@ -61,12 +61,14 @@ static mode_t as_owner(const struct fs_allows *v, uint32_t nr, uid_t uid)
 	return all;
 }
 
+/* He may be in others' groups, too. */
 static mode_t as_group(const struct fs_allows *v, uint32_t nr, gid_t gid)
 {
 	mode_t all = 07;
 
 	for (uint32_t i = 0; i < nr; i++)
-		all &= v[i].gid == gid ? v[i].mode >> 3 : v[i].mode;
+		all &= v[i].gid == gid ? v[i].mode >> 3 :
+					 v[i].mode >> 3 | v[i].mode;
 	return all;
 }
 
@@ -97,7 +99,12 @@ void fs_allows_all(const struct fs_allows *v, uint32_t nr, struct stat *st)
 	}
 	all |= beside(v, nr, owner, group);
 	if (!group)
-		all = (all & ~(mode_t)070) | (all & 07) << 3;
+		all &= ~(mode_t)070;
+	/* one of several owners may be in the group, or root without his rights */
+	if (!group || !owner)
+		all |= (all & 07) << 3;
+	if (!owner)
+		all |= (all & 07) << 6;
 	st->st_uid = owner ? v[0].uid : 0;
 	st->st_gid = group ? v[0].gid : 0;
 	st->st_mode = S_IFREG | (all & 0666);
