@@ -111,6 +111,18 @@ static int add(struct ck_claims *c, uint32_t file, uint64_t off, uint64_t end,
 	return ret;
 }
 
+int ck_claims_begin(struct ck_claims *c, struct ck_err *err)
+{
+	int ret;
+
+	pthread_mutex_lock(&c->lock);
+	ret = ck_claims_log_start(c, err);
+	if (!ret)
+		ret = ck_journal_reserve(&c->log, err);
+	pthread_mutex_unlock(&c->lock);
+	return ret;
+}
+
 int ck_claims_add(struct ck_claims *c, uint32_t file, uint64_t off,
 		  uint64_t len, struct ck_err *err)
 {

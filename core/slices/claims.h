@@ -44,6 +44,11 @@ int ck_claims_open(struct ck_claims **out, int dir,
 		   const struct ck_slice_plan *plan, struct ck_err *err);
 void ck_claims_close(struct ck_claims *c);
 
+/*
+ * Before bytes change: there is a journal, and room in it to claim them, where the
+ * file system promises such a thing.
+ */
+int ck_claims_begin(struct ck_claims *c, struct ck_err *err);
 /* Bytes [off, off + len) of @file were written. */
 int ck_claims_add(struct ck_claims *c, uint32_t file, uint64_t off,
 		  uint64_t len, struct ck_err *err);

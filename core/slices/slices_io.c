@@ -116,8 +116,11 @@ static int transfer(const struct move *m, int fd)
 static int write_out(struct move *m, int fd)
 {
 	struct ck_claims *c = m->sl->claims;
-	int ret = transfer(m, fd);
+	int ret = ck_claims_begin(c, m->err);
 
+	if (ret)
+		return ret;
+	ret = transfer(m, fd);
 	if (!ret)
 		return ck_claims_add(c, m->file, m->off, m->len, m->err);
 	if (ck_claims_cut(c, m->file, m->off, m->len, NULL))

@@ -433,6 +433,15 @@ if [ "${COMMON_PRIVATE-}" = 1 ] &&
 		fail "a full disk is not told"
 	expect 1 'were not written' "$UNSHARD" publish "$MNT/full"
 	umount_ckpt
+	# there is no room to say of it what is written, so nothing is
+	mount_ckpt "$WORK/small" rw
+	cat /dev/zero >"$WORK/small/fill" 2>/dev/null
+	dd if="$D/whole/norm" of="$MNT/full/ranks/0/embed.weight" bs=1k count=2 \
+		conv=notrunc status=none 2>/dev/null && fail "no room for a journal"
+	cmp "$MNT/full/ranks/0/embed.weight" "$D/0/embed.weight" ||
+		fail "written, and ENOSPC was said"
+	rm "$WORK/small/fill"
+	umount_ckpt
 	umount "$WORK/small"
 else
 	say "no tmpfs here: a full disk is not tried"
