@@ -464,14 +464,28 @@ int fs_behind_ask_open(struct fs_mounted *mounted, uint64_t ino, int fd,
 
 /* ---- the mode ---- */
 
+/* The folder of one that sleeps, which has no root of its own; -errno. */
+static int open_asleep(const struct fs_mounted_table *s,
+		       const struct fs_mounted *mounted, int *fd)
+{
+	ck_auto_free char *top = ck_run_dir_folder(s->root, mounted->name);
+
+	return top ? ck_root_find_dir(s->root, top, fd, NULL) : -ENOMEM;
+}
+
 int fs_behind_dir(const struct fs_mounted_table *s,
 		  const struct fs_mounted *mounted, struct stat *st)
 {
+	bool asleep = atomic_load(&mounted->state) == FS_MOUNTED_ASLEEP;
 	const struct ck_root *root = root_of(s, mounted);
-	ck_auto_fd int fd =
-		openat(root->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	ck_auto_fd int fd = -1;
+	int ret = asleep ? open_asleep(s, mounted, &fd) : 0;
 
-	if (fstat(root->fd, st))
+	if (ret)
+		return ret;
+	if (!asleep)
+		fd = openat(root->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fstat(asleep ? fd : root->fd, st))
 		return -errno;
 	if (fd >= 0)
 		fs_allows_fd(fd, st);
