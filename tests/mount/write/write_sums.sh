@@ -234,4 +234,14 @@ refused() { # WHEN
 refused "at first"
 crash 100 crc=ignore
 refused "after a crash"
+
+# a file of items begins with an archive, an object's, and is none as a whole
+cp -r "$here/tests/formats/dcp/2.14-safetensors-form/in" "$WORK/items"
+mount_ckpt "$WORK/items" rw
+noise 288 5 >"$WORK/layer"
+dd if="$WORK/layer" of="$MNT/tensors/layers.1.w" conv=notrunc status=none ||
+	fail "behind an object: not written to"
+umount_ckpt
+"$UNSHARD" cat "$WORK/items" layers.1.w | cmp - "$WORK/layer" ||
+	fail "behind an object: other bytes"
 done_ok
