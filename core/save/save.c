@@ -100,10 +100,11 @@ static int read_one(const struct ck_save *s, uint32_t rank,
 	name_of(rank, name);
 	fd = ck_beneath_file(s->draft->fd, name, O_RDONLY);
 	ret = fd < 0 ? fd : ck_read_file(fd, MAX_BYTES, &out->v, &out->len);
-	return !ret || ret == -ENOENT ?
-		       ret :
-		       ck_fail(err, EIO, "%s: %s: cannot be read",
-			       s->draft->name, name);
+	if (!ret || ret == -ENOENT)
+		return ret;
+	return ret == -ENOMEM ? ck_no_memory(err) :
+				ck_fail(err, EIO, "%s: %s: cannot be read",
+					s->draft->name, name);
 }
 
 static int write_one(const struct ck_save *s, const struct ck_str *text)

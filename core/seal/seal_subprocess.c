@@ -62,6 +62,8 @@ static int take(int from, void **bytes, size_t *len, struct ck_err *err)
 	ck_auto_free char *all = NULL;
 	int ret = ck_read_file(from, CK_MAX_INDEX, &all, len);
 
+	if (ret == -ENOMEM)
+		return ck_no_memory(err);
 	if (ret || !*len)
 		return ck_fail(err, ret ? -ret : EINVAL,
 			       "no manifest was made");

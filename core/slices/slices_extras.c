@@ -172,14 +172,17 @@ static int compare(const struct ck_slices *sl, size_t i, const void *bytes,
 	ck_auto_free char *old = NULL;
 	ck_auto_fd int fd = open_object(sl, i);
 	size_t n;
+	int ret;
 
 	if (fd == -ENOENT)
 		return 1;
 	if (fd < 0)
 		return ck_fail(err, -fd, "object %.300s: %s", name,
 			       strerror(-fd));
-	if (!ck_read_file(fd, len, &old, &n) && n == len &&
-	    !memcmp(old, bytes, len))
+	ret = ck_read_file(fd, len, &old, &n);
+	if (ret == -ENOMEM)
+		return ck_no_memory(err);
+	if (!ret && n == len && !memcmp(old, bytes, len))
 		return 0;
 	return ck_fail(err, EBADMSG,
 		       "object %.300s: its bytes 0 to %zu differ from those "
