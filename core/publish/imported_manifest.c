@@ -4,9 +4,11 @@
 
 #include "core/base/auto.h"
 #include "core/base/check.h"
+#include "core/base/fds.h"
 #include "core/base/whole.h"
 #include "core/manifest/manifest.h"
 #include "core/manifest/sealed.h"
+#include "core/root/openat_beneath.h"
 #include "core/seal/verify.h"
 
 #include <errno.h>
@@ -113,8 +115,7 @@ static int compare(const struct ck_manifest *was, const struct ck_manifest *now,
 static bool is_ours(const struct ck_draft *s, const struct ck_manifest *m)
 {
 	char text[CK_DIGEST_TEXT], note[CK_DIGEST_TEXT] = "";
-	ck_auto_fd int fd = openat(
-		s->fd, NOTE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	ck_auto_fd int fd = ck_beneath_file(s->fd, NOTE, O_RDONLY);
 
 	ck_digest_text(&m->digest, text);
 	return fd >= 0 && !ck_pread_whole(fd, note, sizeof(note) - 1, 0) &&
@@ -150,16 +151,14 @@ int ck_imported_manifest_ours(const struct ck_draft *s, const void *bytes,
 {
 	char text[CK_DIGEST_TEXT];
 	struct ck_manifest m;
-	ck_auto_fd int fd = openat(
-		s->fd, NOTE,
-		O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
 	int ret = ck_manifest_parse(&m, bytes, len, err);
 
 	if (ret)
 		return ret;
 	ck_digest_text(&m.digest, text);
-	if (fd < 0 || dprintf(fd, "%s\n", text) < 0 || fsync(fd) ||
-	    fsync(s->fd))
-		return ck_fail(err, errno, "the manifest: %s", strerror(errno));
-	return 0;
+	ret = ck_fds_put_file(s->fd, NOTE, NOTE ".new", 0666, text,
+			      strlen(text));
+	if (!ret)
+		ret = ck_fds_sync_dir(s->fd);
+	return ret ? ck_fail(err, -ret, "the manifest: %s", strerror(-ret)) : 0;
 }

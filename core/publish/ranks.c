@@ -6,6 +6,7 @@
 #include "core/base/check.h"
 #include "core/base/match.h"
 #include "core/base/number.h"
+#include "core/base/search.h"
 #include "core/base/str.h"
 #include "core/base/suffix.h"
 #include "core/base/vec.h"
@@ -146,9 +147,7 @@ static int by_name(const void *pa, const void *pb)
 
 static int by_number(const void *pa, const void *pb)
 {
-	const uint64_t *a = pa, *b = pb;
-
-	return (*a > *b) - (*a < *b);
+	return ck_order(*(const uint64_t *)pa, *(const uint64_t *)pb);
 }
 
 static size_t sort_numbers(uint64_t *v, size_t nr)

@@ -153,16 +153,6 @@ static const void *mem_of(const struct job *j, uint32_t piece)
 							     NULL;
 }
 
-static bool put_unit(struct job *j, uint32_t file, uint32_t piece,
-		     uint64_t block)
-{
-	struct unit *u = ck_vec_push(&j->units);
-
-	if (u)
-		*u = (struct unit){ file, piece, block };
-	return u;
-}
-
 /* The first piece of @file that ends behind @at. */
 static uint32_t piece_at(const struct ck_slices *sl, uint32_t file, uint64_t at)
 {
@@ -191,18 +181,20 @@ static bool is_final(struct ck_slices *sl, uint32_t file, uint64_t block)
 	return true;
 }
 
-static bool put_blocks(struct job *j, uint32_t file, uint64_t from, uint64_t to)
+static int put_blocks(struct job *j, uint32_t file, uint64_t from, uint64_t to,
+		      struct ck_err *err)
 {
 	struct ck_slices_sums *s = j->sl->sums[file];
+	int ret = 0;
 
-	for (uint64_t k = from; k < to; k++) {
+	for (uint64_t k = from; k < to && !ret; k++) {
 		if (s->known[k] || !is_final(j->sl, file, k))
 			continue;
-		if (!put_unit(j, file, CK_NONE, k))
-			return false;
-		s->known[k] = true;
+		ret = ck_vec_put(&j->units, err,
+				 (struct unit){ file, CK_NONE, k });
+		s->known[k] = !ret;
 	}
-	return true;
+	return ret;
 }
 
 /* @fd is of its file; -ENOENT: not all of it is there. */
@@ -360,19 +352,20 @@ static void run(struct job *j, unsigned threads)
 }
 
 /* Itself, and the blocks that it, or its frame, is in. */
-static bool put_piece(struct job *j, uint32_t piece)
+static int put_piece(struct job *j, uint32_t piece, struct ck_err *err)
 {
 	const struct ck_slice_plan_piece *p = &j->sl->plan.pieces[piece];
 	uint64_t from = p->off >> CK_MANIFEST_SHIFT;
 	uint64_t to = ((p->off + p->len) >> CK_MANIFEST_SHIFT) + 2;
+	int ret = 0;
 
 	if (!piece_of(j->sl, piece)->framed)
-		return true;
-	if (mem_of(j, piece) && !put_unit(j, p->file, piece, 0))
-		return false;
-	return put_blocks(
-		j, p->file, from ? from - 1 : 0,
-		CK_MIN(to, ck_claims_blocks(file_of(j->sl, p->file))));
+		return 0;
+	if (mem_of(j, piece))
+		ret = ck_vec_put(&j->units, err,
+				 (struct unit){ p->file, piece, 0 });
+	to = CK_MIN(to, ck_claims_blocks(file_of(j->sl, p->file)));
+	return ret ? ret : put_blocks(j, p->file, from ? from - 1 : 0, to, err);
 }
 
 /* Frames of what is whole, and then what can be hashed. */
@@ -386,8 +379,7 @@ static int sum_pieces(struct job *j, struct ck_err *err)
 		ret = ret == -ENOENT ? 0 : ret;
 	}
 	for (size_t i = 0; i < sl->summed.nr && !ret; i++)
-		if (!put_piece(j, sl->summed.v[i]))
-			ret = ck_no_memory(err);
+		ret = put_piece(j, sl->summed.v[i], err);
 	sl->summed.nr = 0;
 	return ret;
 }
@@ -421,8 +413,7 @@ static int finish_file(struct job *j, uint32_t file, bool *whole,
 	*whole = !ret;
 	if (ret)
 		return ret == -ENOENT ? 0 : ret;
-	return put_blocks(j, file, 0, ck_claims_blocks(f)) ? 0 :
-							     ck_no_memory(err);
+	return put_blocks(j, file, 0, ck_claims_blocks(f), err);
 }
 
 /* Durable, in its place, and then nothing changes it any more. */

@@ -168,7 +168,7 @@ static void note(struct ck_writer *w, uint32_t t)
 	int64_t ns;
 
 	clock_gettime(CLOCK_REALTIME, &now);
-	ns = now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+	ns = ck_ns(now);
 	atomic_store(&w->wrote_ns[t], ns);
 	atomic_store(&w->last_ns, ns);
 	atomic_fetch_add(&w->seq, 1);
@@ -285,9 +285,10 @@ static int run_batch(struct ck_writer *w, struct batch *b, struct ck_err *err)
 	return ret;
 }
 
-static int add_sync(struct ck_writer *w, struct batch *b, uint32_t src,
+static int add_sync(struct ck_writer *w, uint32_t src, void *ctx,
 		    struct ck_err *err)
 {
+	struct batch *b = ctx;
 	struct ck_io *io = &b->io[b->nr];
 	int ret;
 
@@ -330,12 +331,6 @@ static int flush_source(struct ck_writer *w, uint32_t src, void *ctx,
 	return ck_sums_flush(w->sums, src, err);
 }
 
-static int sync_one(struct ck_writer *w, uint32_t src, void *ctx,
-		    struct ck_err *err)
-{
-	return add_sync(w, ctx, src, err);
-}
-
 static int unmark_one(struct ck_writer *w, uint32_t src, void *ctx,
 		      struct ck_err *err)
 {
@@ -357,7 +352,7 @@ int ck_edit_sync(struct ck_edit *e, struct ck_err *err)
 
 	if (e->w->r->in.over) /* who has it syncs it */
 		return ret;
-	more = each_source(e, sync_one, &b, ret ? NULL : err);
+	more = each_source(e, add_sync, &b, ret ? NULL : err);
 	ret = ret ? ret : more;
 	more = run_batch(e->w, &b, ret ? NULL : err);
 	ret = ret ? ret : more;
