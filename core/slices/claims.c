@@ -2,6 +2,7 @@
 /* claims.c - what was written: in memory, and said in a journal */
 #include "core/slices/claims_priv.h"
 
+#include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/root/fault.h"
 
@@ -14,12 +15,8 @@
 
 int ck_claims_refresh(struct ck_claims *c, struct ck_err *err)
 {
-	int ret;
-
-	pthread_mutex_lock(&c->lock);
-	ret = ck_claims_read_others(c, err);
-	pthread_mutex_unlock(&c->lock);
-	return ret;
+	ck_auto_lock(&c->lock);
+	return ck_claims_read_others(c, err);
 }
 
 int ck_claims_open(struct ck_claims **out, int dir,
@@ -83,13 +80,14 @@ static void written_again(struct ck_claims_again *a, uint64_t off, uint64_t end)
  * What we have claimed already is claimed once more: others may have said since
  * that it is over, and we would not know of it.
  */
-static int add(struct ck_claims *c, uint32_t file, uint64_t off, uint64_t end,
-	       struct ck_err *err)
+int ck_claims_add(struct ck_claims *c, uint32_t file, uint64_t off,
+		  uint64_t len, struct ck_err *err)
 {
+	ck_auto_lock(&c->lock);
 	int ret = ck_claims_log_start(c, err);
-	uint64_t before = c->own.written[file].total;
+	uint64_t end = off + len, before = c->own.written[file].total;
 
-	if (ret || off >= end)
+	if (ret || !len)
 		return ret;
 	if (ck_intervals_any(&c->own.written[file], off, end))
 		written_again(&c->again[file], off, end);
@@ -115,43 +113,29 @@ int ck_claims_begin(struct ck_claims *c, struct ck_err *err)
 {
 	int ret;
 
-	pthread_mutex_lock(&c->lock);
+	ck_auto_lock(&c->lock);
 	ret = ck_claims_log_start(c, err);
-	if (!ret)
-		ret = ck_journal_reserve(&c->log, err);
-	pthread_mutex_unlock(&c->lock);
-	return ret;
-}
-
-int ck_claims_add(struct ck_claims *c, uint32_t file, uint64_t off,
-		  uint64_t len, struct ck_err *err)
-{
-	int ret;
-
-	pthread_mutex_lock(&c->lock);
-	ret = add(c, file, off, off + len, err);
-	pthread_mutex_unlock(&c->lock);
-	return ret;
+	return ret ? ret : ck_journal_reserve(&c->log, err);
 }
 
 /*
  * What is durable is said to be over, durably, before it is: else a loss of
  * power would bring the claim back, without the bytes.
  */
-static int cut(struct ck_claims *c, uint32_t file, uint64_t off, uint64_t end,
-	       struct ck_err *err)
+int ck_claims_cut(struct ck_claims *c, uint32_t file, uint64_t off,
+		  uint64_t len, struct ck_err *err)
 {
+	const struct ck_claims_body b = { .off = off,
+					  .len = len,
+					  .file = file };
+	uint64_t end = off + len, before;
+	ck_auto_lock(&c->lock);
 	/* journals of mounts that have ended become ours, and then are cut */
 	int ret = ck_claims_log_start(c, err);
-	const struct ck_claims_body b = { .off = off,
-					  .len = end - off,
-					  .file = file };
-	uint64_t before;
 
-	if (!ret && off < end)
-		ret = ck_claims_cut_others(c, file, off, end, err);
-	if (ret || off >= end ||
-	    !ck_intervals_any(&c->own.written[file], off, end))
+	if (!ret && len)
+		ret = ck_claims_cut_others(c, &b, err);
+	if (ret || !len || !ck_intervals_any(&c->own.written[file], off, end))
 		return ret;
 	before = c->own.written[file].total;
 	c->cuts++;
@@ -163,17 +147,6 @@ static int cut(struct ck_claims *c, uint32_t file, uint64_t off, uint64_t end,
 	ck_claims_count(c, file, before);
 	if (!ret)
 		ck_claims_log_shorten(c);
-	return ret;
-}
-
-int ck_claims_cut(struct ck_claims *c, uint32_t file, uint64_t off,
-		  uint64_t len, struct ck_err *err)
-{
-	int ret;
-
-	pthread_mutex_lock(&c->lock);
-	ret = cut(c, file, off, off + len, err);
-	pthread_mutex_unlock(&c->lock);
 	return ret;
 }
 
@@ -201,7 +174,7 @@ static int list_unsafe(struct ck_claims *c, uint32_t file,
 	int ret = 0;
 
 	ck_intervals_free(out);
-	pthread_mutex_lock(&c->lock);
+	ck_auto_lock(&c->lock);
 	*cuts = c->cuts;
 	*again = a->nr;
 	for (uint64_t at = 0; !ret && (run = unsafe(c, file, at));
@@ -214,7 +187,6 @@ static int list_unsafe(struct ck_claims *c, uint32_t file,
 	     at = run->end)
 		ret = ck_intervals_add(out, CK_MAX(run->off, a->from),
 				       CK_MIN(run->end, a->to));
-	pthread_mutex_unlock(&c->lock);
 	return ret ? ck_no_memory(err) : 0;
 }
 
@@ -224,21 +196,18 @@ static int make_safe(struct ck_claims *c, uint32_t file,
 		     uint64_t again, struct ck_err *err)
 {
 	struct ck_claims_again *a = &c->again[file];
-	int ret = 0;
+	int ret;
 
-	pthread_mutex_lock(&c->lock);
+	ck_auto_lock(&c->lock);
 	if (c->cuts != cuts)
-		ret = -EAGAIN;
-	if (!ret)
-		ret = ck_claims_put_all(&c->log, CK_CLAIMS_SAFE, file, set,
-					err);
+		return -EAGAIN;
+	ret = ck_claims_put_all(&c->log, CK_CLAIMS_SAFE, file, set, err);
 	if (!ret)
 		ret = ck_claims_log_sync(c, &c->log, err);
 	if (!ret && ck_intervals_join(&c->own.safe[file], set))
 		ret = ck_no_memory(err);
 	if (!ret && a->nr == again)
 		a->from = a->to = 0;
-	pthread_mutex_unlock(&c->lock);
 	return ret;
 }
 
@@ -268,12 +237,8 @@ int ck_claims_sync(struct ck_claims *c, uint32_t file, int fd, bool *lost,
 
 bool ck_claims_unsafe(struct ck_claims *c, uint32_t file)
 {
-	bool yes;
-
-	pthread_mutex_lock(&c->lock);
-	yes = unsafe(c, file, 0) || c->again[file].from < c->again[file].to;
-	pthread_mutex_unlock(&c->lock);
-	return yes;
+	ck_auto_lock(&c->lock);
+	return unsafe(c, file, 0) || c->again[file].from < c->again[file].to;
 }
 
 /* ---- asking ---- */
@@ -315,9 +280,8 @@ static void gap(struct ck_claims *c, uint32_t file, uint64_t pos, uint64_t end,
 void ck_claims_gap(struct ck_claims *c, uint32_t file, uint64_t pos,
 		   uint64_t end, uint64_t *from, uint64_t *to)
 {
-	pthread_mutex_lock(&c->lock);
+	ck_auto_lock(&c->lock);
 	gap(c, file, pos, end, from, to);
-	pthread_mutex_unlock(&c->lock);
 }
 
 uint64_t ck_claims_bytes(struct ck_claims *c, uint32_t file, uint64_t pos,
@@ -325,12 +289,11 @@ uint64_t ck_claims_bytes(struct ck_claims *c, uint32_t file, uint64_t pos,
 {
 	uint64_t sum = end - pos, from, to;
 
-	pthread_mutex_lock(&c->lock);
+	ck_auto_lock(&c->lock);
 	while (pos < end) {
 		gap(c, file, pos, end, &from, &to);
 		sum -= to - from;
 		pos = to;
 	}
-	pthread_mutex_unlock(&c->lock);
 	return sum;
 }

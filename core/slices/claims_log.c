@@ -82,17 +82,19 @@ int ck_claims_bad_record(const struct ck_journal_record *r, struct ck_err *err)
 		       r->number);
 }
 
-int ck_claims_body(const struct ck_slice_plan *plan,
+int ck_claims_take(const struct ck_slice_plan *plan,
 		   const struct ck_journal_record *r,
-		   struct ck_claims_body *out, struct ck_err *err)
+		   struct ck_claims_over *out, struct ck_err *err)
 {
-	if (r->len != sizeof(*out) || r->type < CK_CLAIMS_WRITTEN ||
-	    r->type > CK_CLAIMS_CUT)
+	bool over = r->type == CK_CLAIMS_OVER;
+	size_t len = over ? sizeof(*out) : sizeof(out->b);
+
+	if (r->len != len || !r->type || (r->type > CK_CLAIMS_CUT && !over))
 		return ck_claims_bad_record(r, err);
-	memcpy(out, r->body, sizeof(*out));
-	return out->file < plan->nr_files &&
-			       ck_range_ok(out->off, out->len,
-					   plan->files[out->file].size) ?
+	memcpy(out, r->body, len);
+	return out->b.file < plan->nr_files &&
+			       ck_range_ok(out->b.off, out->b.len,
+					   plan->files[out->b.file].size) ?
 		       0 :
 		       ck_claims_bad_record(r, err);
 }
@@ -130,27 +132,25 @@ static int take(void *ctx, const struct ck_journal_record *r,
 	struct reading *in = ctx;
 	struct ck_claims_sets *to = in->to;
 	struct ck_claims_over over;
-	struct ck_claims_body b;
+	const struct ck_claims_body *b = &over.b;
 	int ret = 0;
 
 	if (apply_over(in, in->j->end))
 		return ck_no_memory(err);
-	if (r->type == CK_CLAIMS_OVER) {
-		ret = ck_claims_over_body(in->plan, r, &over, err);
-		return ret || !in->says ? ret : ck_vec_put(in->says, err, over);
-	}
 	if (r->type > CK_CLAIMS_CUT && r->type <= CK_CLAIMS_ALL)
 		return 0;
-	ret = ck_claims_body(in->plan, r, &b, err);
+	ret = ck_claims_take(in->plan, r, &over, err);
 	if (ret)
 		return ret;
+	if (r->type == CK_CLAIMS_OVER)
+		return in->says ? ck_vec_put(in->says, err, over) : 0;
 	if (r->type == CK_CLAIMS_CUT)
-		ret = ck_claims_cut_sets(to, &b);
+		ret = ck_claims_cut_sets(to, b);
 	else if (r->type == CK_CLAIMS_SAFE)
-		ret = make_safe(to, &b);
+		ret = make_safe(to, b);
 	else
-		ret = ck_intervals_add(&to->written[b.file], b.off,
-				       b.off + b.len);
+		ret = ck_intervals_add(&to->written[b->file], b->off,
+				       b->off + b->len);
 	return ret ? ck_no_memory(err) : 0;
 }
 

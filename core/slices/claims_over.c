@@ -28,20 +28,6 @@
 #define TRIES 8 /* journals come and go */
 #define MOMENTS 5000 /* that claims are moved for, at most */
 
-int ck_claims_over_body(const struct ck_slice_plan *plan,
-			const struct ck_journal_record *r,
-			struct ck_claims_over *out, struct ck_err *err)
-{
-	if (r->len != sizeof(*out))
-		return ck_claims_bad_record(r, err);
-	memcpy(out, r->body, sizeof(*out));
-	return out->b.file < plan->nr_files &&
-			       ck_range_ok(out->b.off, out->b.len,
-					   plan->files[out->b.file].size) ?
-		       0 :
-		       ck_claims_bad_record(r, err);
-}
-
 static int by_length(const void *a, const void *b)
 {
 	const struct ck_claims_over *x = a, *y = b;
@@ -177,16 +163,13 @@ int ck_claims_keep_fresh(struct ck_claims *c, struct ck_err *err)
 	return old ? ck_claims_read_others(c, err) : 0;
 }
 
-int ck_claims_cut_others(struct ck_claims *c, uint32_t file, uint64_t off,
-			 uint64_t end, struct ck_err *err)
+int ck_claims_cut_others(struct ck_claims *c, const struct ck_claims_body *b,
+			 struct ck_err *err)
 {
-	const struct ck_claims_body b = { .off = off,
-					  .len = end - off,
-					  .file = file };
 	int ret = ck_claims_keep_fresh(c, err);
 
 	for (int i = 0; !ret && i < TRIES; i++) {
-		ret = cut_all(c, &b, err);
+		ret = cut_all(c, b, err);
 		if (ret != -ENOENT)
 			return ret;
 		/* another took it over, or its owner wrote it anew */

@@ -24,10 +24,6 @@ struct ck_claims_body {
 	uint64_t off, len;
 	uint32_t file, zero;
 };
-/* -EINVAL with a line: not so. */
-int ck_claims_body(const struct ck_slice_plan *plan,
-		   const struct ck_journal_record *r,
-		   struct ck_claims_body *out, struct ck_err *err);
 int ck_claims_bad_record(const struct ck_journal_record *r, struct ck_err *err);
 
 /* What another journal had claimed of @b, by its byte @upto, is to be written anew. */
@@ -35,6 +31,10 @@ struct ck_claims_over {
 	struct ck_claims_body b;
 	uint64_t log, upto; /* which one; how long it was then */
 };
+/* Of the first three it has @b alone.  -EINVAL with a line: not so. */
+int ck_claims_take(const struct ck_slice_plan *plan,
+		   const struct ck_journal_record *r,
+		   struct ck_claims_over *out, struct ck_err *err);
 
 struct ck_claims_overs {
 	struct ck_claims_over *v;
@@ -132,19 +132,15 @@ int ck_claims_log_start(struct ck_claims *c, struct ck_err *err);
 
 /* ---- claims_over.c ---- */
 
-/* As ck_claims_body(). */
-int ck_claims_over_body(const struct ck_slice_plan *plan,
-			const struct ck_journal_record *r,
-			struct ck_claims_over *out, struct ck_err *err);
 /* All that is known to be said of journal @log, by @upto; the caller's. */
 int ck_claims_over_of(const struct ck_claims *c, uint64_t log,
 		      struct ck_claims_over **v, size_t *nr,
 		      struct ck_err *err);
 /* ck_claims_read_others(), if that was not a moment ago. */
 int ck_claims_keep_fresh(struct ck_claims *c, struct ck_err *err);
-/* What others have claimed of [off, end) is to be written anew. */
-int ck_claims_cut_others(struct ck_claims *c, uint32_t file, uint64_t off,
-			 uint64_t end, struct ck_err *err);
+/* What others have claimed of it is to be written anew. */
+int ck_claims_cut_others(struct ck_claims *c, const struct ck_claims_body *b,
+			 struct ck_err *err);
 /* In our journal, which is @j, what is said of those that are still there. */
 int ck_claims_put_over(const struct ck_claims *c, struct ck_journal *j,
 		       struct ck_err *err);

@@ -121,17 +121,14 @@ int ck_claims_tell(struct ck_claims *c, uint32_t file, int fd,
 		   struct ck_claims_sums *s, struct ck_err *err)
 {
 	struct ck_id id;
-	int ret = 0;
+	int ret;
 
-	pthread_mutex_lock(&c->lock);
-	if (c->log.fd >= 0 && is_past(fd, c->log.fd, &id)) {
-		ret = put_all(c, file, s, &id, err);
-		/* who publishes on another node is to see it */
-		if (!ret)
-			ret = ck_journal_sync(&c->log, err);
-	}
-	pthread_mutex_unlock(&c->lock);
-	return ret;
+	ck_auto_lock(&c->lock);
+	if (c->log.fd < 0 || !is_past(fd, c->log.fd, &id))
+		return 0;
+	ret = put_all(c, file, s, &id, err);
+	/* who publishes on another node is to see it */
+	return ret ? ret : ck_journal_sync(&c->log, err);
 }
 
 int ck_claims_tell_again(struct ck_claims *c, const struct ck_claims_sums *told,
@@ -241,7 +238,6 @@ static int take(void *ctx, const struct ck_journal_record *r,
 {
 	const struct reading *in = ctx;
 	struct ck_claims_over over;
-	struct ck_claims_body b;
 	int ret;
 
 	switch (r->type) {
@@ -252,14 +248,9 @@ static int take(void *ctx, const struct ck_journal_record *r,
 	case CK_CLAIMS_ALL:
 		return take_all(in, r, err);
 	}
-	if (r->type == CK_CLAIMS_OVER) {
-		ret = ck_claims_over_body(in->plan, r, &over, err);
-		b = over.b;
-	} else {
-		ret = ck_claims_body(in->plan, r, &b, err);
-	}
+	ret = ck_claims_take(in->plan, r, &over, err);
 	if (!ret)
-		claim(&in->to[b.file], in->journal);
+		claim(&in->to[over.b.file], in->journal);
 	return ret;
 }
 
@@ -296,12 +287,8 @@ int ck_claims_read_told(struct ck_claims *c, struct ck_claims_sums **out,
 int ck_claims_told(struct ck_claims *c, struct ck_claims_sums **out,
 		   struct ck_err *err)
 {
-	int ret;
-
-	pthread_mutex_lock(&c->lock);
-	ret = ck_claims_read_told(c, out, err);
-	pthread_mutex_unlock(&c->lock);
-	return ret;
+	ck_auto_lock(&c->lock);
+	return ck_claims_read_told(c, out, err);
 }
 
 void ck_claims_told_free(const struct ck_slice_plan *plan,
