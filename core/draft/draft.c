@@ -82,32 +82,26 @@ static bool is_linked(const struct ck_draft *s)
 
 bool ck_draft_is_current(struct ck_draft *s)
 {
-	bool is;
-
-	pthread_mutex_lock(&s->lock);
-	is = is_linked(s);
-	pthread_mutex_unlock(&s->lock);
-	return is;
+	ck_auto_lock(&s->lock);
+	return is_linked(s);
 }
 
 const char *ck_draft_name(struct ck_draft *s, char out[NAME_MAX + 1])
 {
-	pthread_mutex_lock(&s->lock);
-	memcpy(out, s->name, sizeof(s->name));
-	pthread_mutex_unlock(&s->lock);
-	return out;
+	ck_auto_lock(&s->lock);
+	return memcpy(out, s->name, sizeof(s->name));
 }
 
 int ck_draft_path(struct ck_draft *s, char out[PATH_MAX])
 {
 	size_t len;
 
-	pthread_mutex_lock(&s->lock);
+	ck_auto_lock(&s->lock);
 	len = strlen(s->path) + 1;
-	if (len <= PATH_MAX)
-		memcpy(out, s->path, len);
-	pthread_mutex_unlock(&s->lock);
-	return len <= PATH_MAX ? 0 : -ENAMETOOLONG;
+	if (len > PATH_MAX)
+		return -ENAMETOOLONG;
+	memcpy(out, s->path, len);
+	return 0;
 }
 
 static int make_files(struct ck_draft *s)
@@ -333,20 +327,15 @@ int ck_draft_begin(struct ck_draft *s, struct ck_err *err)
 
 void ck_draft_end(struct ck_draft *s)
 {
-	pthread_mutex_lock(&s->lock);
+	ck_auto_lock(&s->lock);
 	if (!--s->writers)
 		lock_byte(s, BYTE_WRITE, F_UNLCK);
-	pthread_mutex_unlock(&s->lock);
 }
 
 bool ck_draft_busy(struct ck_draft *s)
 {
-	bool busy;
-
-	pthread_mutex_lock(&s->lock);
-	busy = s->writers;
-	pthread_mutex_unlock(&s->lock);
-	return busy;
+	ck_auto_lock(&s->lock);
+	return s->writers;
 }
 
 int ck_draft_lock(struct ck_draft *s, struct ck_err *err)
@@ -372,10 +361,9 @@ int ck_draft_lock(struct ck_draft *s, struct ck_err *err)
 
 void ck_draft_unlock(struct ck_draft *s)
 {
-	pthread_mutex_lock(&s->lock);
+	ck_auto_lock(&s->lock);
 	s->seized = false;
 	lock_byte(s, BYTE_WRITE, F_UNLCK);
-	pthread_mutex_unlock(&s->lock);
 }
 
 void ck_draft_used(const struct ck_draft *s, struct ck_draft_use *use)
@@ -396,13 +384,16 @@ int ck_draft_only_ours(struct ck_draft *s, struct ck_err *err)
 		     0;
 }
 
-/* Under the mutex. */
-static int rename_to(struct ck_draft *s, const char *name, struct ck_err *err)
+int ck_draft_rename(struct ck_draft *s, const char *name, struct ck_err *err)
 {
 	char from[NAME_MAX + 1], to[NAME_MAX + 1];
 	ck_auto_free char *path = NULL;
 	char *cut;
 
+	if (!ck_draft_name_ok(name))
+		return ck_fail(err, EINVAL, "%s: not the name of a checkpoint",
+			       name);
+	ck_auto_lock(&s->lock);
 	if (ck_fds_has(s->src_fd, name))
 		return ck_fail(err, EEXIST, "%s: exists", name);
 	dir_name(from, s->name);
@@ -419,19 +410,6 @@ static int rename_to(struct ck_draft *s, const char *name, struct ck_err *err)
 	free(s->path);
 	s->path = ck_steal(path);
 	return 0;
-}
-
-int ck_draft_rename(struct ck_draft *s, const char *name, struct ck_err *err)
-{
-	int ret;
-
-	if (!ck_draft_name_ok(name))
-		return ck_fail(err, EINVAL, "%s: not the name of a checkpoint",
-			       name);
-	pthread_mutex_lock(&s->lock);
-	ret = rename_to(s, name, err);
-	pthread_mutex_unlock(&s->lock);
-	return ret;
 }
 
 /*

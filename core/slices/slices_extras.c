@@ -214,12 +214,9 @@ int ck_slices_put_object(struct ck_slices *sl, const char *name,
 {
 	int ret;
 
-	pthread_mutex_lock(&sl->same_lock);
+	ck_auto_lock(&sl->same_lock);
 	ret = ck_slices_extras_read(sl, err);
-	if (!ret)
-		ret = put_object(sl, name, bytes, len, err);
-	pthread_mutex_unlock(&sl->same_lock);
-	return ret;
+	return ret ? ret : put_object(sl, name, bytes, len, err);
 }
 
 int ck_slices_objects_place(struct ck_slices *sl, struct ck_err *err)

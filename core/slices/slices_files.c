@@ -124,27 +124,25 @@ int ck_slices_get(struct ck_slices *sl, uint32_t file, bool writes,
 	struct ck_slices_fd *f;
 	int ret = 0;
 
-	pthread_mutex_lock(&sl->lock);
+	ck_auto_lock(&sl->lock);
 	f = find(sl, file, writes);
 	if (!f)
-		ret = ck_fail(err, EMFILE, "%s: too many files at once",
-			      CK_DRAFT_NAME(sl->draft));
-	else if (f->fd < 0 || f->file != file || (writes && !f->writes))
+		return ck_fail(err, EMFILE, "%s: too many files at once",
+			       CK_DRAFT_NAME(sl->draft));
+	if (f->fd < 0 || f->file != file || (writes && !f->writes))
 		ret = open_in(sl, f, file, writes, err);
-	if (!ret) {
-		f->pins++;
-		f->used = ++sl->clock;
-		*out = f;
-	}
-	pthread_mutex_unlock(&sl->lock);
-	return ret;
+	if (ret)
+		return ret;
+	f->pins++;
+	f->used = ++sl->clock;
+	*out = f;
+	return 0;
 }
 
 void ck_slices_put(struct ck_slices *sl, struct ck_slices_fd *fd)
 {
-	pthread_mutex_lock(&sl->lock);
+	ck_auto_lock(&sl->lock);
 	fd->pins--;
-	pthread_mutex_unlock(&sl->lock);
 }
 
 /* ---- the end ---- */

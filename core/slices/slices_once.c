@@ -161,13 +161,10 @@ int ck_slice_same(struct ck_slices *sl, const struct ck_slice_part *of,
 
 	memcpy(b.start, of->box->start, of->box->rank * sizeof(*b.start));
 	memcpy(b.len, of->box->len, of->box->rank * sizeof(*b.len));
-	pthread_mutex_lock(&sl->same_lock);
+	ck_auto_lock(&sl->same_lock);
 	if (sl->same.fd < 0)
 		ret = open_own(sl, rank, err);
-	if (!ret)
-		ret = ck_journal_append(&sl->same, 1, &b, sizeof(b), err);
-	pthread_mutex_unlock(&sl->same_lock);
-	return ret;
+	return ret ? ret : ck_journal_append(&sl->same, 1, &b, sizeof(b), err);
 }
 
 /* Where the record can be of the plan: its box, inside of the piece's. */

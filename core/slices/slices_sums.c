@@ -75,12 +75,12 @@ void ck_slices_sums_free(struct ck_slices *sl)
 	free(sl->summed.v);
 }
 
-/* Under the lock. */
 static bool begin_file(struct ck_slices *sl, uint32_t file)
 {
 	uint64_t nr = ck_claims_blocks(file_of(sl, file));
 	struct ck_slices_sums *s;
 
+	ck_auto_lock(&sl->same_lock);
 	if (!sl->sums)
 		sl->sums = calloc(sl->plan.nr_files, sizeof(*sl->sums));
 	if (!sl->sums || sl->sums[file])
@@ -103,13 +103,8 @@ int ck_slices_sum_add(struct ck_slices *sl, uint32_t piece, uint64_t off,
 {
 	const struct ck_slice_plan_piece *p = &sl->plan.pieces[piece];
 	struct piece *x;
-	bool ok;
-	int ret;
 
-	pthread_mutex_lock(&sl->same_lock);
-	ok = begin_file(sl, p->file);
-	pthread_mutex_unlock(&sl->same_lock);
-	if (!ok)
+	if (!begin_file(sl, p->file))
 		return ck_no_memory(err);
 	x = piece_of(sl, piece);
 	if (!bytes) {
@@ -123,10 +118,8 @@ int ck_slices_sum_add(struct ck_slices *sl, uint32_t piece, uint64_t off,
 	if (atomic_fetch_add(&x->bytes, len) + len != p->len)
 		return 0;
 	/* once for each piece, or it is hashed once more */
-	pthread_mutex_lock(&sl->same_lock);
-	ret = ck_vec_put(&sl->summed, err, piece);
-	pthread_mutex_unlock(&sl->same_lock);
-	return ret;
+	ck_auto_lock(&sl->same_lock);
+	return ck_vec_put(&sl->summed, err, piece);
 }
 
 /* ---- what is to be hashed ---- */

@@ -167,7 +167,7 @@ static int put(void *ctx, uint32_t src, int fd, const struct iovec *iov,
 
 	if (!o->write || !ck_range_ok(off, len, o->map[src].size))
 		return -EROFS;
-	pthread_mutex_lock(&o->lock);
+	ck_auto_lock(&o->lock);
 	while (off < end && !ret) {
 		uint64_t most = (off / CK_OVERLAY_BLOCK) * CK_OVERLAY_BLOCK +
 				CK_OVERLAY_RECORD;
@@ -176,19 +176,15 @@ static int put(void *ctx, uint32_t src, int fd, const struct iovec *iov,
 		ret = put_record(o, src, fd, &s, off, to);
 		off = to;
 	}
-	pthread_mutex_unlock(&o->lock);
 	return ret;
 }
 
 static int keep(void *ctx, struct ck_err *err)
 {
 	struct ck_overlay *o = ctx;
-	int ret;
 
-	pthread_mutex_lock(&o->lock);
-	ret = ck_overlay_append_mark(o, CK_OVERLAY_KEPT, err);
-	pthread_mutex_unlock(&o->lock);
-	return ret;
+	ck_auto_lock(&o->lock);
+	return ck_overlay_append_mark(o, CK_OVERLAY_KEPT, err);
 }
 
 /* ---- opening ---- */

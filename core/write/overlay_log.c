@@ -101,26 +101,23 @@ int ck_overlay_append_mark(struct ck_overlay *o, enum ck_overlay_kind kind,
 int ck_overlay_commit(void *ctx, struct ck_err *err)
 {
 	struct ck_overlay *o = ctx;
-	int ret = 0;
+	int ret;
 
-	pthread_mutex_lock(&o->lock);
+	ck_auto_lock(&o->lock);
 	if (o->failed)
-		ret = ck_fail(err, o->failed,
-			      "overlay: could not be written "
-			      "to storage before");
-	if (!ret)
-		ret = ck_overlay_append_mark(o, CK_OVERLAY_COMMIT, err);
+		return ck_fail(err, o->failed,
+			       "overlay: could not be written "
+			       "to storage before");
+	ret = ck_overlay_append_mark(o, CK_OVERLAY_COMMIT, err);
+	if (ret)
+		return ret;
 	/* Others' commits too may still be under way: always. */
-	if (!ret)
-		o->failed = -ck_fault_of(CK_FAULT_SYNC,
-					 fdatasync(o->log_fd) ? -errno : 0);
-	if (!ret)
-		ck_overlay_compact(o);
-	if (!ret && o->failed)
-		ret = ck_fail(err, o->failed, "overlay: to storage: %s",
-			      strerror(o->failed));
-	pthread_mutex_unlock(&o->lock);
-	return ret;
+	o->failed =
+		-ck_fault_of(CK_FAULT_SYNC, fdatasync(o->log_fd) ? -errno : 0);
+	ck_overlay_compact(o);
+	return o->failed ? ck_fail(err, o->failed, "overlay: to storage: %s",
+				   strerror(o->failed)) :
+			   0;
 }
 
 /* ---- replaying ---- */

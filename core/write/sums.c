@@ -10,6 +10,7 @@
  */
 #include "core/write/sums_priv.h"
 
+#include "core/base/auto.h"
 #include "core/base/check.h"
 #include "core/base/crc32.h"
 #include "core/base/le.h"
@@ -71,18 +72,16 @@ struct ck_sum_file *ck_sum_file(struct ck_sums *s, uint32_t src)
 {
 	struct ck_sum_file *f;
 
-	pthread_mutex_lock(&s->lock);
+	ck_auto_lock(&s->lock);
 	f = file_at(s, src);
-	if (!f) {
-		f = calloc(1, sizeof(*f));
-		if (f) {
-			f->src = src;
-			pthread_mutex_init(&f->lock, NULL);
-			atomic_store_explicit(&s->file[src], f,
-					      memory_order_release);
-		}
+	if (f)
+		return f;
+	f = calloc(1, sizeof(*f));
+	if (f) {
+		f->src = src;
+		pthread_mutex_init(&f->lock, NULL);
+		atomic_store_explicit(&s->file[src], f, memory_order_release);
 	}
-	pthread_mutex_unlock(&s->lock);
 	return f;
 }
 
@@ -120,16 +119,13 @@ int ck_sums_need(struct ck_sums *s, uint32_t src, uint64_t off, uint64_t len,
 		 struct ck_err *err)
 {
 	struct ck_sum_file *f = ck_sum_file(s, src);
-	int ret;
 
 	if (!f)
 		return ck_no_memory(err);
 	if (!len)
 		len = s->r->in.img->srcs[src].id.size;
-	pthread_mutex_lock(&f->lock);
-	ret = add_unit(s, f, off, len, err);
-	pthread_mutex_unlock(&f->lock);
-	return ret;
+	ck_auto_lock(&f->lock);
+	return add_unit(s, f, off, len, err);
 }
 
 /* ---- blocks; all under the file's lock ---- */
@@ -288,7 +284,7 @@ int ck_sums_before(struct ck_sums *s, uint32_t src, uint64_t off, uint64_t len,
 
 	if (!f)
 		return 0;
-	pthread_mutex_lock(&f->lock);
+	ck_auto_lock(&f->lock);
 	for (size_t i = unit_at(f, off);
 	     !ret && i < f->units.nr && f->units.v[i].off < off + len; i++) {
 		struct ck_sum_unit *u = &f->units.v[i];
@@ -300,7 +296,6 @@ int ck_sums_before(struct ck_sums *s, uint32_t src, uint64_t off, uint64_t len,
 				ret = before_sum(s, f, u, &u->sums.v[k], off,
 						 len, err);
 	}
-	pthread_mutex_unlock(&f->lock);
 	return ret;
 }
 
@@ -311,7 +306,7 @@ void ck_sums_after(struct ck_sums *s, uint32_t src, uint64_t off, uint64_t len,
 
 	if (!f)
 		return;
-	pthread_mutex_lock(&f->lock);
+	ck_auto_lock(&f->lock);
 	for (size_t i = unit_at(f, off);
 	     i < f->units.nr && f->units.v[i].off < off + len; i++) {
 		struct ck_sum_unit *u = &f->units.v[i];
@@ -332,7 +327,6 @@ void ck_sums_after(struct ck_sums *s, uint32_t src, uint64_t off, uint64_t len,
 			sum->dirty = f->dirty = true;
 		}
 	}
-	pthread_mutex_unlock(&f->lock);
 }
 
 /* ---- flushing ---- */
@@ -457,36 +451,24 @@ static int flush_sum(struct ck_sums *s, uint32_t src, struct ck_sum *sum,
 	return ret;
 }
 
-static int flush_file(struct ck_sums *s, struct ck_sum_file *f,
-		      struct ck_err *err)
+int ck_sums_flush(struct ck_sums *s, uint32_t src, struct ck_err *err)
 {
+	struct ck_sum_file *f = file_at(s, src);
 	int ret = 0;
 
+	if (!f)
+		return 0;
+	ck_auto_lock(&f->lock);
 	if (!f->dirty)
 		return 0;
-	f->dirty = false;
 	for (size_t i = 0; i < f->units.nr; i++) {
 		struct ck_sum_unit *u = &f->units.v[i];
 
 		for (size_t k = 0; !ret && k < u->sums.nr; k++)
 			if (u->sums.v[k].dirty)
-				ret = flush_sum(s, f->src, &u->sums.v[k], err);
+				ret = flush_sum(s, src, &u->sums.v[k], err);
 	}
-	if (ret)
-		f->dirty = true;
-	return ret;
-}
-
-int ck_sums_flush(struct ck_sums *s, uint32_t src, struct ck_err *err)
-{
-	struct ck_sum_file *f = file_at(s, src);
-	int ret;
-
-	if (!f)
-		return 0;
-	pthread_mutex_lock(&f->lock);
-	ret = flush_file(s, f, err);
-	pthread_mutex_unlock(&f->lock);
+	f->dirty = ret;
 	return ret;
 }
 
@@ -506,10 +488,9 @@ void ck_sums_synced(struct ck_sums *s, uint32_t src)
 
 	if (!f)
 		return;
-	pthread_mutex_lock(&f->lock);
+	ck_auto_lock(&f->lock);
 	if (f->marked && !f->dirty && !f->left && !any_corrupt(f))
 		ck_sum_unmark(s, f);
-	pthread_mutex_unlock(&f->lock);
 }
 
 void ck_sums_free(struct ck_sums *s)
