@@ -34,8 +34,9 @@ static uint32_t kept(const struct ck_sandbox_in *in)
 	return in->writes || in->write_dir ? WRITE_CAPS : READ_CAPS;
 }
 
-static int drop_caps(uint32_t keep, struct ck_err *err)
+int ck_sandbox_drop_caps(const struct ck_sandbox_in *in, struct ck_err *err)
 {
+	uint32_t keep = kept(in);
 	struct __user_cap_header_struct head = {
 		.version = _LINUX_CAPABILITY_VERSION_3,
 	};
@@ -111,7 +112,7 @@ int ck_sandbox_enter(const struct ck_sandbox_in *in, unsigned *got,
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		return ck_fail(err, errno, "sandbox: no_new_privs: %s",
 			       strerror(errno));
-	ret = drop_caps(kept(in), err);
+	ret = ck_sandbox_drop_caps(in, err);
 	if (ret)
 		return ret;
 	ret = ck_sandbox_landlock(in, err);

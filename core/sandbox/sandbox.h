@@ -51,6 +51,8 @@ struct ck_sandbox_in {
 /* Bits of what is in force afterwards. */
 enum { CK_SANDBOX_LANDLOCK = 1, CK_SANDBOX_SECCOMP = 2, CK_SANDBOX_CAPS = 4 };
 
+/* No capabilities but those of the role; a part of what follows. */
+int ck_sandbox_drop_caps(const struct ck_sandbox_in *in, struct ck_err *err);
 int ck_sandbox_enter(const struct ck_sandbox_in *in, unsigned *got,
 		     struct ck_err *err);
 

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -19,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,6 +31,7 @@ static struct fs_asker *asker;
 static pid_t starter;
 static struct stat file;
 static double keep;
+static bool no_sandbox;
 
 /* Does as a supervisor, until the worker is gone. */
 static void start_askers(struct fs_askers *s)
@@ -77,7 +80,7 @@ static void make(const char *name, mode_t mode)
 static void setup(void)
 {
 	struct ck_err err = { 0 };
-	bool sandbox = true;
+	bool sandbox = !no_sandbox;
 	struct fs_askers s;
 	int fd;
 
@@ -348,6 +351,38 @@ static int ask_many(mode_t mode, pid_t pid, uid_t uid)
 	ret = fs_asker_ask(asker, &who, &q);
 	ck_str_free(&q.text);
 	return ret;
+}
+
+static void leave_sandbox(void)
+{
+	no_sandbox = true;
+	setup();
+}
+
+TestSuite(ask_sandbox_off, .init = leave_sandbox, .fini = teardown);
+
+/* What the asker itself may is no answer. */
+Test(ask_sandbox_off, root_without_rights)
+{
+	struct __user_cap_header_struct head = {
+		.version = _LINUX_CAPABILITY_VERSION_3,
+	};
+	struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = { 0 };
+	char path[64];
+	pid_t pid;
+	int status;
+
+	if (getuid())
+		cr_skip_test("needs root");
+	snprintf(path, sizeof(path), "%s/closed", dir);
+	cr_assert(!chown(path, OTHER, OTHER));
+	cr_expect_eq(ask_of("closed", R_OK, getpid(), 0, 0), 0);
+	pid = fork();
+	if (!pid)
+		_exit(syscall(SYS_capset, &head, none) ||
+		      ask_of("closed", R_OK, getpid(), 0, 0) != -EACCES);
+	cr_assert_eq(waitpid(pid, &status, 0), pid);
+	cr_expect_eq(status, 0);
 }
 
 static void keep_long(void)
