@@ -313,8 +313,7 @@ static int read_after(const char *change, char *text)
 	int ret;
 
 	snprintf(path, sizeof(path), "%s/ck", dir);
-	cr_assert_eq(unshard_open(ctx, path, NULL, &ck, &err), 0, "%s",
-		     err.text);
+	ck = kit_open(ctx, path, NULL);
 	snprintf(cmd, sizeof(cmd), "cd %s/ck && %s", dir, change);
 	cr_assert_eq(system(cmd), 0);
 	free(kit_read(ck, unshard_find(ck, NULL, "T", 1), &ret, &err));
@@ -407,8 +406,7 @@ Test(lib_bad, a_file_that_was_cut_before, .timeout = 60)
 	snprintf(path, sizeof(path), "%s/ck", dir);
 	snprintf(cmd, sizeof(cmd), "truncate -s 100 %s/__1_0.distcp", path);
 	cr_assert_eq(system(cmd), 0);
-	cr_assert_eq(unshard_open(ctx, path, NULL, &ck, &err), 0, "%s",
-		     err.text);
+	ck = kit_open(ctx, path, NULL);
 	free(kit_read(ck, unshard_find(ck, NULL, "st", 2), &ret, &err));
 	cr_expect_lt(ret, 0);
 	cr_expect(strstr(err.text, "__1_0.distcp") && strstr(err.text, "byte"),
@@ -435,7 +433,7 @@ Test(lib_bad, boxes_that_are_none)
 	unshard_error err;
 	unshard_ckpt *ck;
 
-	cr_assert_eq(unshard_open(ctx, KIT_DCP, NULL, &ck, &err), 0);
+	ck = kit_open(ctx, KIT_DCP, NULL);
 	item.tensor = unshard_find(ck, NULL, "st", 2);
 	cr_expect_eq(unshard_read(ck, &item, &err), -EINVAL);
 	cr_expect(err.text[0]);
