@@ -164,7 +164,7 @@ static const struct ck_interval *unsafe(const struct ck_claims *c,
 	return run;
 }
 
-/* All of them, and what was written again; *cuts, *again: as of when. */
+/* All of them, and what was written again; *cuts, *again: as of when; 0: nothing was. */
 static int list_unsafe(struct ck_claims *c, uint32_t file,
 		       struct ck_intervals *out, uint64_t *cuts,
 		       uint64_t *again, struct ck_err *err)
@@ -176,7 +176,7 @@ static int list_unsafe(struct ck_claims *c, uint32_t file,
 	ck_intervals_free(out);
 	ck_auto_lock(&c->lock);
 	*cuts = c->cuts;
-	*again = a->nr;
+	*again = a->from < a->to ? a->nr : 0;
 	for (uint64_t at = 0; !ret && (run = unsafe(c, file, at));
 	     at = run->end)
 		ret = ck_intervals_add(out, run->off, run->end);
