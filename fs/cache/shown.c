@@ -78,9 +78,7 @@ static int by_key(const void *a, const void *b)
 {
 	const struct fs_tensor_offset *x = a, *y = b;
 
-	if (x->key != y->key)
-		return x->key < y->key ? -1 : 1;
-	return (x->tensor > y->tensor) - (x->tensor < y->tensor);
+	return ck_order2(x->key, y->key, x->tensor, y->tensor);
 }
 
 static void add_place(struct fs_tensor_offsets *p, const struct ck_view *v,
